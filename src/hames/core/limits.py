@@ -1,0 +1,112 @@
+"""Every limit of Hames in one place: its default, the most a caller may ask for, and its unit.
+
+Published in `initialize.limits` and `capabilities/describe` (AH-LIFE-4). A caller changes a session's limits
+in `session/create`, lowers them for one turn in `turn/submit`; an operator changes defaults in the
+configuration (`limits.<name>`) or with `HAMES_LIMIT_<NAME>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Scope = Literal["turn", "tool", "model", "server"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit. `scope`: `turn` may be set by a session and lowered by a turn; the others by an operator."""
+
+    name: str
+    default: int
+    maximum: int
+    scope: Scope
+    meaning: str
+    minimum: int = 1
+
+
+_TABLE = (
+    Limit("steps", 100, 10_000, "turn", "model requests in a turn"),
+    Limit("toolCalls", 1_000, 100_000, "turn", "tool calls in a turn", minimum=0),
+    Limit("wallTimeMs", 3_600_000, 7 * 86_400_000, "turn", "from the first start of a turn to its end"),
+    Limit("outputBytes", 16 * 2**20, 2**30, "turn", "model text and tool output of a turn"),
+    Limit("readLines", 2_000, 2_000, "tool", "lines in one answer of `read`"),
+    Limit("readBytes", 50 * 1024, 50 * 1024, "tool", "bytes in one answer of `read`"),
+    Limit("fileBytes", 64 * 2**20, 2**30, "tool", "size of a file that a tool reads or writes whole"),
+    Limit("bashTimeoutMs", 120_000, 600_000, "tool", "wall time of one `bash` call"),
+    Limit("bashLines", 2_000, 2_000, "tool", "last lines kept of the output of `bash`"),
+    Limit("bashBytes", 50 * 1024, 50 * 1024, "tool", "last bytes kept of the output of `bash`"),
+    Limit("grepMatches", 100, 100, "tool", "matches in one answer of `grep`"),
+    Limit("grepLineChars", 500, 500, "tool", "characters of a matching line"),
+    Limit("globPaths", 1_000, 1_000, "tool", "paths in one answer of `glob`"),
+    Limit("searchTimeoutMs", 60_000, 600_000, "tool", "wall time of one `grep` or `glob` call"),
+    Limit("termGraceMs", 250, 30_000, "tool", "from SIGTERM to SIGKILL when a turn is cancelled", minimum=0),
+    Limit(
+        "timeoutGraceMs", 2_000, 30_000, "tool", "from SIGTERM to SIGKILL when a command times out", minimum=0
+    ),
+    Limit("reapMs", 5_000, 60_000, "tool", "from SIGKILL until a tree that still lives is reported"),
+    Limit("connectMs", 10_000, 120_000, "model", "to connect to the provider"),
+    Limit("firstByteMs", 300_000, 3_600_000, "model", "from the request to the first byte of the answer"),
+    Limit("idleMs", 120_000, 3_600_000, "model", "between two bytes of an answer"),
+    Limit("requestMs", 1_800_000, 7_200_000, "model", "of one model request in all"),
+    Limit("retries", 4, 20, "model", "repeats of one model request", minimum=0),
+    Limit(
+        "retryWaitMs",
+        120_000,
+        3_600_000,
+        "model",
+        "waiting between the repeats of one request, in all",
+        minimum=0,
+    ),
+    Limit("retryBaseMs", 1_000, 60_000, "model", "first wait before a repeat; doubles each time", minimum=0),
+    Limit("frameInBytes", 16 * 2**20, 64 * 2**20, "server", "one frame from the client", minimum=1024),
+    Limit("frameOutBytes", 2**20, 64 * 2**20, "server", "one frame to the client", minimum=65_536),
+    Limit("pageBytes", 512 * 1024, 4 * 2**20, "server", "events in one page", minimum=1024),
+    Limit("pageEvents", 1_000, 10_000, "server", "events in one page"),
+    Limit("queueLength", 100, 10_000, "server", "turns waiting in a session"),
+    Limit("inputBytes", 8 * 2**20, 16 * 2**20, "server", "text of all slots of one submit"),
+    Limit(
+        "leaseMs",
+        30_000,
+        600_000,
+        "server",
+        "silence of an owner until another process takes over",
+        minimum=200,
+    ),
+    Limit("heartbeatMs", 15_000, 600_000, "server", "between heartbeats while a turn waits", minimum=50),
+    Limit(
+        "settleMs",
+        60_000,
+        600_000,
+        "server",
+        "from cancel or deadline until the supervisor settles",
+        minimum=100,
+    ),
+    Limit("gateMs", 5_000, 60_000, "server", "waiting for the store's gate", minimum=100),
+    Limit("waitMs", 600_000, 86_400_000, "server", "most that `waitMs` or `timeoutMs` may ask for"),
+    Limit("chunkBytes", 8 * 1024, 64 * 1024, "server", "text in one durable chunk", minimum=64),
+    Limit("chunkMs", 1_000, 60_000, "server", "between two durable chunks of an item", minimum=1),
+)
+
+LIMITS: Mapping[str, Limit] = {limit.name: limit for limit in _TABLE}
+
+TURN_LIMITS: tuple[str, ...] = tuple(limit.name for limit in _TABLE if limit.scope == "turn")
+
+DEFAULTS: Mapping[str, int] = {limit.name: limit.default for limit in _TABLE}
+
+
+def check_limit(name: str, value: object) -> int:
+    """`value` as a limit called `name`.
+
+    Raises:
+        ValueError: no such limit, not an integer, or out of its range; the text says what is allowed.
+    """
+    limit = LIMITS.get(name)
+    if limit is None:
+        raise ValueError(f"there is no limit {name!r}; there are: {', '.join(LIMITS)}")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"limit {name} must be an integer, not {type(value).__name__}")
+    if not limit.minimum <= value <= limit.maximum:
+        raise ValueError(f"limit {name} must be from {limit.minimum} to {limit.maximum}, not {value}")
+    return value
