@@ -53,9 +53,7 @@ class Provider(Protocol):
     name: str
     route: Mapping[str, Any]
 
-    async def stream(
-        self, request: ModelRequest, on_part: Callable[[Part], None], limits: ModelLimits
-    ) -> Reply:
+    async def stream(self, request: ModelRequest, on_part: Callable[[Part], None], limits: ModelLimits) -> Reply:
         """Send `request` once, call `on_part` with each part as it comes, return the whole answer.
 
         Never retries. Cancelling it closes the connection at once. A stream that ends without saying that it

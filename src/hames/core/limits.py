@@ -42,9 +42,7 @@ _TABLE = (
     Limit("globPaths", 1_000, 1_000, "tool", "paths in one answer of `glob`"),
     Limit("searchTimeoutMs", 60_000, 600_000, "tool", "wall time of one `grep` or `glob` call"),
     Limit("termGraceMs", 250, 30_000, "tool", "from SIGTERM to SIGKILL when a turn is cancelled", minimum=0),
-    Limit(
-        "timeoutGraceMs", 2_000, 30_000, "tool", "from SIGTERM to SIGKILL when a command times out", minimum=0
-    ),
+    Limit("timeoutGraceMs", 2_000, 30_000, "tool", "from SIGTERM to SIGKILL when a command times out", minimum=0),
     Limit("reapMs", 5_000, 60_000, "tool", "from SIGKILL until a tree that still lives is reported"),
     Limit("connectMs", 10_000, 120_000, "model", "to connect to the provider"),
     Limit("firstByteMs", 300_000, 3_600_000, "model", "from the request to the first byte of the answer"),

@@ -84,9 +84,7 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     "unsupported_protocol": KindInfo(
         "None of the offered protocol versions is spoken here.", "Offer one of `details.supported`."
     ),
-    "frame_too_large": KindInfo(
-        "The frame is larger than the published limit.", "Send less, or refer to a file."
-    ),
+    "frame_too_large": KindInfo("The frame is larger than the published limit.", "Send less, or refer to a file."),
     "shutting_down": KindInfo("The server takes no new work.", "Start a new server on the same store."),
     "session_not_found": KindInfo(
         "No session of this id is in the store.", "Check the id, and which store the server uses."
@@ -131,21 +129,13 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
         "The store went back or differs: read again from the start.",
     ),
     "subscription_not_found": KindInfo("No such subscription on this connection.", "Subscribe again."),
-    "invalid_config": KindInfo(
-        "A configured or given value is not valid.", "Correct the value that is named."
-    ),
-    "capability_unavailable": KindInfo(
-        "This build or platform cannot do that.", "Read `capabilities/describe`."
-    ),
-    "containment_unavailable": KindInfo(
-        "A required containment guarantee cannot be given here.", "See `details`."
-    ),
+    "invalid_config": KindInfo("A configured or given value is not valid.", "Correct the value that is named."),
+    "capability_unavailable": KindInfo("This build or platform cannot do that.", "Read `capabilities/describe`."),
+    "containment_unavailable": KindInfo("A required containment guarantee cannot be given here.", "See `details`."),
     "path_outside_mounts": KindInfo("The path leaves the workspace.", "Use a path within the workspace."),
     "credential_missing": KindInfo("No credential is configured for the model.", "Configure one."),
     "credential_rejected": KindInfo("The provider rejected the credential.", "Check the configured key."),
-    "model_unavailable": KindInfo(
-        "The model cannot be reached.", "Check the address and that the server runs.", True
-    ),
+    "model_unavailable": KindInfo("The model cannot be reached.", "Check the address and that the server runs.", True),
     "model_gateway": KindInfo("The model gateway failed.", "See `details`.", True),
     "context_overflow": KindInfo(
         "The conversation is larger than the model takes.", "Start a new session or use a larger model."
@@ -153,9 +143,7 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     "empty_response": KindInfo(
         "The model answered with neither text nor a tool call.", "Submit again or change the model.", True
     ),
-    "output_truncated": KindInfo(
-        "The model's answer was cut at its output limit.", "Raise the limit or ask for less."
-    ),
+    "output_truncated": KindInfo("The model's answer was cut at its output limit.", "Raise the limit or ask for less."),
     "refused": KindInfo("The model refused to answer.", "Change the request."),
     "limit_exceeded": KindInfo("A limit was reached.", "See `details {limit, configured, observed}`."),
     "host_failed": KindInfo("The turn this one joined failed.", "See the host turn's error."),

@@ -1,0 +1,30 @@
+"""Call into the event loop from another thread, on asyncio and on trio.
+
+`anyio.from_thread.run_sync` waits for the result; a writer or reader thread must not wait for the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anyio.lowlevel import current_token
+
+
+class LoopPort:
+    """The event loop it was made in, seen from other threads."""
+
+    def __init__(self) -> None:
+        native: Any = current_token().native_token
+        self._soon: Callable[..., Any] = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+    def post(self, function: Callable[..., object], *args: Any) -> bool:
+        """Run `function(*args)` soon in the loop, in order of posting; False when the loop has ended."""
+        try:
+            self._soon(function, *args)
+        except Exception as error:
+            # asyncio raises RuntimeError, trio RunFinishedError, when the loop is closed.
+            if type(error).__name__ in {"RuntimeError", "RunFinishedError"}:
+                return False
+            raise
+        return True
