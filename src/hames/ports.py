@@ -11,7 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from hames.core.commands import Command
+from hames.core.commands import Reply as CommandReply
 from hames.core.conversation import ModelRequest, Part, Reply, ToolSpec
+from hames.core.session import Event
+from hames.core.state import State, Turn
 from hames.protocol.errors import HarnessFault
 
 Effect = Literal["read", "write", "execute"]
@@ -287,4 +291,209 @@ class Tool(Protocol):
             ToolFailed: the model can act on it.
             HarnessFault: it cannot.
         """
+        ...
+
+
+# --- Store --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A command that is durable. `events` are what it appended, `state` what stands after them.
+
+    `cursor` is the head's after the commit; `reply_cursor` is that of the original answer when
+    `reply.repeated`, else the same.
+    """
+
+    state: State
+    events: tuple[Event, ...]
+    reply: CommandReply
+    cursor: str
+    reply_cursor: str
+
+
+class Pending(Protocol):
+    """A command that is on its way to disk. Commands of one session commit in the order they were given."""
+
+    async def wait(self) -> Committed:
+        """Until it is durable. Cancelling the wait does not take the command back.
+
+        Raises:
+            Refused: `decide` refused it; nothing was appended.
+            HarnessFault: `store_unavailable`, `store_full`, `session_corrupt`: nothing was appended.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that runs sessions. `alive` is False when it is surely gone, `stale` when it was silent for
+    longer than `leaseMs`: it may be stopped. `since` and `expires_at` are RFC 3339.
+    """
+
+    owner_id: str
+    host: str
+    pid: int
+    since: str
+    expires_at: str
+    alive: bool
+    stale: bool
+    mine: bool
+    reaper: ReaperRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run a session's attempts, proved by `fence`; None of it can be extended by time alone."""
+
+    session_id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A session as stored: its state, its snapshot, who made it with which metadata, its head."""
+
+    state: State
+    snapshot: Mapping[str, Any]
+    keyed_digest: str
+    metadata: Mapping[str, Any] | None
+    cursor: str
+    owner: Owner | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events in ascending order, as they are sent.
+
+    `lines` is `"cursor":"…","event":{…}` of each, joined and ended by LF (no LF stands within one); empty
+    when there are none. `cursor` is that of the last event looked at, also when a filter left it out.
+    """
+
+    lines: bytes
+    count: int
+    last_seq: int
+    cursor: str
+    head_seq: int
+    head_cursor: str
+
+    @property
+    def more(self) -> bool:
+        """The log goes on after this page."""
+        return self.last_seq < self.head_seq
+
+
+class Store(Protocol):
+    """The log, the turns, the leases. One for the process; any number of processes on one store."""
+
+    async def open(self) -> None:
+        """Open or make the store. Called once; others wait for the first call.
+
+        Raises:
+            HarnessFault: `store_unavailable`, `store_full`, with what to do.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Commit what was given, free leases, close. Never checkpoints."""
+        ...
+
+    def commit(self, session_id: str, command: Command) -> Pending:
+        """Decide `command` against the session's head and append what follows, in one transaction.
+
+        Does not wait. A command for a session that does not exist is refused by `decide`, save `CreateSession`.
+        """
+        ...
+
+    async def room(self) -> None:
+        """Wait while too much waits to be written (8 MiB or 4096 commands)."""
+        ...
+
+    async def load(self, session_id: str) -> Loaded:
+        """A session at its head, proved: head, chain and keyed digest agree.
+
+        Raises:
+            Refused: `session_not_found`, `session_incompatible`.
+            HarnessFault: `session_corrupt`, `store_unavailable`.
+        """
+        ...
+
+    async def turn(self, session_id: str, turn_id: str) -> tuple[Turn, str]:
+        """A turn, and the head's cursor.
+
+        Raises:
+            Refused: `turn_not_found`, `session_not_found`.
+        """
+        ...
+
+    async def turns(
+        self, session_id: str, *, before: int | None, limit: int, status: str | None
+    ) -> tuple[list[Turn], str]:
+        """Turns, newest first, with `n` below `before`; and the head's cursor."""
+        ...
+
+    async def sessions(
+        self, *, workspace: str | None, query: str | None, before: int | None, limit: int
+    ) -> list[tuple[int, Loaded]]:
+        """Sessions, newest first, each with its number in the store (below `before`); unreadable ones left out."""
+        ...
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int,
+        max_bytes: int,
+        types: Sequence[str] | None = None,
+    ) -> Page:
+        """A page of the log after (or the last ones before) a cursor; at least one event if there is one.
+
+        Every event is checked against its checksum.
+
+        Raises:
+            Refused: `cursor_malformed`, `cursor_foreign`, `cursor_ahead`, `session_not_found`.
+            HarnessFault: `session_corrupt`, naming the event.
+        """
+        ...
+
+    def head(self, session_id: str) -> int:
+        """The newest seq that this process knows of, 0 for none. No I/O."""
+        ...
+
+    async def changed(self, session_id: str, after_seq: int) -> int:
+        """Wait until the head, in whichever process it moves, is beyond `after_seq`; the head's seq."""
+        ...
+
+    async def claim(self, session_id: str, *, force: bool = False) -> Lease | Owner:
+        """Take the lease with a new fence, or say who holds it.
+
+        Taken when nobody holds it, this process does (`force` gives it a new fence, ending an attempt), or the
+        owner is gone. A stale owner's lease is taken only with `force`: its commands must be ended first.
+        """
+        ...
+
+    async def release(self, session_id: str) -> None:
+        """Give the lease back, if this process holds it."""
+        ...
+
+    async def owner(self, session_id: str) -> Owner | None:
+        """Who holds the lease."""
+        ...
+
+    def beat(self) -> None:
+        """Say that this process lives, to those who watch its leases. Called from the event loop; cheap."""
+        ...
+
+    def keyed(self, digest: str) -> str:
+        """The keyed digest of a snapshot's digest, hex: proves that it was written by this store's users."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Kind, path, identity and versions, for `initialize` and `health/check`; works before `open`."""
+        ...
+
+    async def check(self) -> Mapping[str, Any]:
+        """Whether a commit would work now: `{status, why?, details?}`."""
         ...

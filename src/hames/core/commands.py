@@ -1,0 +1,276 @@
+"""What may be asked of a session: client commands (decided against the head by any process) and attempt
+commands (refused unless their fence is the lease's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hames.core.state import Turn
+
+By = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event that is decided but has no number yet."""
+
+    type: str
+    data: Mapping[str, Any]
+    turn_id: str | None = None
+    attempt: int | None = None
+
+
+# --- client commands ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitTurn:
+    """Admit a turn. `digest` is over the canonical content, `key` the idempotency key."""
+
+    turn_id: str
+    input: tuple[Mapping[str, Any], ...]
+    digest: str
+    by: By
+    delivery: Literal["queue", "join", "reject"] = "queue"
+    key: str | None = None
+    resume_queue: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    instructions: str | None = None
+    meta: Mapping[str, Any] | None = None
+    queue_limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSession:
+    """Make the session, and admit a first turn in the same commit. `key` is unique in the store."""
+
+    snapshot: Mapping[str, Any]
+    snapshot_digest: str
+    keyed_digest: str
+    digest: str
+    by: By
+    key: str | None = None
+    title: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    turn: SubmitTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSession:
+    """Change the title."""
+
+    title: str
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Cancel what runs and what waits; closed once nothing runs."""
+
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Open a closed session; nothing on an open one."""
+
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTurn:
+    """Change a queued turn, never its place."""
+
+    turn_id: str
+    by: By
+    input: tuple[Mapping[str, Any], ...] | None = None
+    delivery: Literal["queue", "join"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SteerTurn:
+    """Speak to the running turn, if it is `expected`."""
+
+    steer_id: str
+    input: tuple[Mapping[str, Any], ...]
+    digest: str
+    by: By
+    expected: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTurn:
+    """Stop `turn_id`, or the running turn. `queue` says what those behind it do."""
+
+    by: By
+    turn_id: str | None = None
+    queue: Literal["hold", "continue", "drop"] = "hold"
+    reason: str | None = None
+    cause: Literal["client", "disconnect", "shutdown"] = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeQueue:
+    """Lift a hold; nothing without one."""
+
+    by: By
+
+
+# --- attempt commands ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartTurn:
+    """Start the turn at the head of the queue, or go on with the one whose attempt ended (`previous`).
+
+    `deadline_at` for a first start; a later attempt keeps the first one's.
+    """
+
+    fence: int
+    worker: Mapping[str, Any]
+    now_ms: int
+    wall_time_ms: int
+    previous: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Facts of an attempt that leave the lifecycle as it is."""
+
+    fence: int
+    turn_id: str
+    drafts: tuple[Draft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Between two steps: let in joins and steers. `step` is the one about to begin."""
+
+    fence: int
+    turn_id: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt wants its turn to end. A durable cancel beats it; a pending steer puts off `completed`."""
+
+    status: Literal["completed", "failed", "cancelled"]
+    text: str | None = None
+    error: Mapping[str, Any] | None = None
+    forced: bool = False
+    may_still_run: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """Record `drafts` (the last facts) and the terminal in one commit.
+
+    `assurance` is stated in the terminal (AH-DIAG-2).
+    """
+
+    fence: int
+    turn_id: str
+    ending: Ending
+    drafts: tuple[Draft, ...] = ()
+    assurance: Mapping[str, Any] = field(default_factory=dict)
+
+
+ClientCommand = (
+    CreateSession
+    | SubmitTurn
+    | UpdateSession
+    | CloseSession
+    | OpenSession
+    | UpdateTurn
+    | SteerTurn
+    | CancelTurn
+    | ResumeQueue
+)
+AttemptCommand = StartTurn | Record | Boundary | EndTurn
+Command = ClientCommand | AttemptCommand
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What an idempotency key was used for: the content's digest, and where the answer stands in the log."""
+
+    digest: str
+    session_id: str
+    seq: int
+    turn_id: str | None = None
+    steer_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the store knows beyond the state, read in the same transaction.
+
+    `turn`: the turn that the command names, open or ended. `key`: the record of the command's key. `fence`:
+    the lease's, 0 when nobody holds it.
+    """
+
+    turn: Turn | None = None
+    key: KeyRecord | None = None
+    fence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the caller is told beside the state: which turn, which steer, and where in the log it stands.
+
+    `seq` is None for 'at the new head'. `repeated`: an earlier equal command was answered again.
+    `ended`: the terminal was written (`EndTurn`). `joined`: turns that entered at a boundary.
+    """
+
+    turn_id: str | None = None
+    steer_id: str | None = None
+    session_id: str | None = None
+    seq: int | None = None
+    repeated: bool = False
+    ended: bool = False
+    joined: tuple[str, ...] = ()
+    steered: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The events that follow from a command, in order, and the answer."""
+
+    drafts: tuple[Draft, ...] = ()
+    reply: Reply = Reply()
+
+
+def named_turn(command: Command) -> str | None:
+    """The turn id whose record `decide` needs as `Known.turn`."""
+    match command:
+        case SubmitTurn() | UpdateTurn() | CancelTurn() | Record() | Boundary() | EndTurn():
+            return command.turn_id
+        case CreateSession(turn=SubmitTurn() as first):
+            return first.turn_id
+        case _:
+            return None
+
+
+def named_key(command: Command) -> tuple[str, str] | None:
+    """The idempotency key that `decide` needs as `Known.key`, with its scope: `store` or `session`."""
+    match command:
+        case CreateSession(key=str() as key):
+            return "store", key
+        case SubmitTurn(key=str() as key) | SteerTurn(key=str() as key):
+            return "session", key
+        case _:
+            return None
+
+
+def fence_of(command: Command) -> int | None:
+    """The fence an attempt command was made under; None for a client command."""
+    match command:
+        case StartTurn() | Record() | Boundary() | EndTurn():
+            return command.fence
+        case _:
+            return None

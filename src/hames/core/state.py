@@ -1,0 +1,151 @@
+"""The folded lifecycle of a session: what `decide` decides on and `evolve` changes.
+
+Only open turns stand in it, so its size does not grow with the log; an ended turn is kept by the store as it
+last stood (`Turn`) and handed to `decide` by way of `Known` where a command names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from hashlib import sha256
+from typing import Any, Literal
+
+from hames.protocol.jsontext import dumps
+
+FOLD_VERSION = 1
+"""Raised when `evolve` decides differently; a fold of another version is not compared but folded anew."""
+
+FILES_NAMED = 200
+"""Changed files that a terminal event names; more are only counted."""
+
+TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSum:
+    """Counters summed by name over the requests that reported them; `reported` of `requests` did."""
+
+    counters: Mapping[str, int] = field(default_factory=dict)
+    requests: int = 0
+    reported: int = 0
+
+    def asked(self) -> UsageSum:
+        """One more request was made."""
+        return UsageSum(self.counters, self.requests + 1, self.reported)
+
+    def add(self, counters: Mapping[str, int]) -> UsageSum:
+        """One request reported `counters`."""
+        summed = dict(self.counters)
+        for name, value in counters.items():
+            summed[name] = summed.get(name, 0) + value
+        return UsageSum(summed, self.requests, self.reported + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn as it stands. `n` counts admissions in the session from 1; times are RFC 3339."""
+
+    turn_id: str
+    n: int
+    delivery: Literal["queue", "join"]
+    by: Mapping[str, Any]
+    digest: str
+    limits: Mapping[str, Any]
+    queued_at: str
+    queued_seq: int
+    status: Literal["queued", "running", "completed", "failed", "cancelled"] = "queued"
+    key: str | None = None
+    host: str | None = None
+    attempt: int = 0
+    fence: int = 0
+    started_at: str | None = None
+    deadline_at: str | None = None
+    cancel: Mapping[str, Any] | None = None
+    ended_at: str | None = None
+    end_seq: int | None = None
+    outcome: Mapping[str, Any] | None = None
+    usage: UsageSum = UsageSum()
+    calls: Mapping[str, int] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    files_total: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """It has its terminal."""
+        return self.status in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A session's lifecycle after event `seq`.
+
+    `queue` holds ids in order of admission; `running` is the host, whose joined turns stand in `turns` with
+    `host` set. `steers` are ids that the running turn has not been given yet. `ended` is the turn that the
+    latest event ended, if it did.
+    """
+
+    session_id: str
+    seq: int = 0
+    status: Literal["none", "open", "closed"] = "none"
+    title: str | None = None
+    created_at: str = ""
+    updated_at: str = ""
+    snapshot_digest: str = ""
+    turns: Mapping[str, Turn] = field(default_factory=dict)
+    queue: tuple[str, ...] = ()
+    running: str | None = None
+    hold: Mapping[str, Any] | None = None
+    steers: tuple[str, ...] = ()
+    count: int = 0
+    usage: UsageSum = UsageSum()
+    ended: Turn | None = None
+
+    @property
+    def active(self) -> Turn | None:
+        """The running turn."""
+        return self.turns[self.running] if self.running is not None else None
+
+    def joined(self) -> tuple[Turn, ...]:
+        """Turns that joined the running one, in order of admission."""
+        return tuple(turn for turn in self.turns.values() if turn.host is not None)
+
+    def digest(self) -> str:
+        """SHA-256 over the lifecycle (turns, queue, hold, steers, fences); equal builds agree on it."""
+        turns = [
+            (t.turn_id, t.n, t.status, t.delivery, t.host, t.attempt, t.fence, t.cancel is not None)
+            for t in self.turns.values()
+        ]
+        whole = [self.status, turns, self.queue, self.running, self.hold is not None, self.steers, self.count]
+        return sha256(dumps(whole)).hexdigest()
+
+
+def turn_to_json(turn: Turn) -> bytes:
+    """For the store's row of a turn."""
+    return dumps(asdict(turn))
+
+
+def turn_from_json(value: Mapping[str, Any]) -> Turn:
+    """What `turn_to_json` wrote; members that this build does not know are left out."""
+    known = {f.name: value[f.name] for f in fields(Turn) if f.name in value}
+    known["usage"] = UsageSum(**known.get("usage", {}))
+    known["files"] = tuple(known.get("files", ()))
+    return Turn(**known)
+
+
+def state_to_json(state: State) -> bytes:
+    """For the store's row of a session: `{version, state}`. `ended` is left out: it has a row of its own."""
+    return dumps({"version": FOLD_VERSION, "state": asdict(replace(state, ended=None))})
+
+
+def state_from_json(value: Mapping[str, Any]) -> State | None:
+    """What `state_to_json` wrote; None when another version of the fold wrote it."""
+    if value.get("version") != FOLD_VERSION:
+        return None
+    raw = dict(value["state"])
+    raw["turns"] = {key: turn_from_json(turn) for key, turn in raw["turns"].items()}
+    raw["usage"] = UsageSum(**raw["usage"])
+    raw["ended"] = None
+    raw["queue"] = tuple(raw["queue"])
+    raw["steers"] = tuple(raw["steers"])
+    return State(**{f.name: raw[f.name] for f in fields(State) if f.name in raw})

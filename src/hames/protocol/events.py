@@ -1,0 +1,432 @@
+"""Every durable event, with the data it carries, its stability and whether it moves the lifecycle.
+
+A published event is `{sessionId, seq, time, turnId?, attempt?, type, data}`. Types are never changed in an
+incompatible way: they gain optional members, or a new type is made. Readers skip types they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NotRequired, get_args
+
+from typing_extensions import TypedDict
+
+from hames.protocol.base import Count, Id, Positive
+from hames.protocol.objects import (
+    By,
+    CallOutcome,
+    ErrorInfo,
+    Slot,
+    Snapshot,
+    Usage,
+)
+
+
+class SessionCreated(TypedDict):
+    """The session exists, with what it may do. Always event 1."""
+
+    snapshot: Snapshot
+    snapshotDigest: str
+    keyedDigest: str
+    """BLAKE2b-256 of the digest under the store's key: a store that was edited by hand does not match."""
+    by: By
+    title: NotRequired[str]
+    metadata: NotRequired[dict[str, Any]]
+    idempotencyKey: NotRequired[str]
+    contentDigest: str
+
+
+class SessionResumed(TypedDict):
+    """A closed session is open again."""
+
+    by: By
+
+
+class SessionUpdated(TypedDict):
+    """What changed, as it now is."""
+
+    by: By
+    title: str
+
+
+class SessionClosed(TypedDict):
+    """The session takes no more turns until it is resumed."""
+
+    by: By
+
+
+class LogRecovered(TypedDict):
+    """What an unclean stop left, and what was done about it."""
+
+    turnId: NotRequired[Id]
+    action: Literal["continued", "settled"]
+    previousAttempt: NotRequired[Count]
+    reason: str
+    openCalls: list[Id]
+
+
+class TurnQueued(TypedDict):
+    """A turn is admitted: its text is safe from now on."""
+
+    input: list[Slot]
+    delivery: Literal["queue", "join"]
+    position: Count
+    """0 runs next."""
+    limits: dict[str, Any]
+    by: By
+    contentDigest: str
+    idempotencyKey: NotRequired[str]
+    instructions: NotRequired[str]
+    meta: NotRequired[dict[str, Any]]
+
+
+class TurnStarted(TypedDict):
+    """An attempt runs the turn, under a fence."""
+
+    attempt: Positive
+    fence: Positive
+    worker: dict[str, Any]
+    snapshotDigest: str
+    deadlineAt: str
+    previous: NotRequired[dict[str, Any]]
+    """`{attempt, reason}` from the second attempt on."""
+
+
+class TurnJoined(TypedDict):
+    """A queued turn enters the running one and shares its outcome."""
+
+    hostTurnId: Id
+    step: Positive
+
+
+class TurnSteered(TypedDict):
+    """A message for the running turn is admitted; `steer.delivered` tells when the model gets it."""
+
+    steerId: Id
+    input: list[Slot]
+    by: By
+    contentDigest: str
+    idempotencyKey: NotRequired[str]
+
+
+class SteerDelivered(TypedDict):
+    """These steers stand in the request of `step`."""
+
+    steerIds: list[Id]
+    step: Positive
+
+
+class TurnUpdated(TypedDict):
+    """A queued turn was changed; its place was not."""
+
+    by: By
+    input: NotRequired[list[Slot]]
+    delivery: NotRequired[Literal["queue", "join"]]
+
+
+class QueueHeld(TypedDict):
+    """The queue waits: the running turn was cancelled while others were queued."""
+
+    by: By
+    cause: str
+
+
+class QueueResumed(TypedDict):
+    """The queue goes on."""
+
+    by: By
+
+
+class TurnCancelRequested(TypedDict):
+    """Durable before anything is signalled; the turn can only end as cancelled now."""
+
+    by: By
+    cause: Literal["client", "session_closed", "host", "disconnect", "shutdown"]
+    queue: Literal["hold", "continue", "drop"]
+    reason: NotRequired[str]
+
+
+class StepStarted(TypedDict):
+    """A step begins: one model request and the tool calls that answer it."""
+
+    step: Positive
+    fallback: NotRequired[bool]
+    """The last request at the step limit, without tools."""
+
+
+class ModelRequested(TypedDict):
+    """A request goes to the model. `requestDigest` is SHA-256 over the neutral request."""
+
+    step: Positive
+    modelRequestId: Id
+    tryNumber: Positive
+    provider: str
+    model: str
+    requestDigest: str
+    messages: Count
+
+
+class ModelRetried(TypedDict):
+    """A try failed and another will be made after `delayMs` (AH-LIFE-5)."""
+
+    modelRequestId: Id
+    tryNumber: Positive
+    delayMs: Count
+    error: ErrorInfo
+
+
+class ModelDiscarded(TypedDict):
+    """Text that was shown is withdrawn: the items do not count."""
+
+    modelRequestId: Id
+    tryNumber: Positive
+    itemIds: list[Id]
+    cause: str
+
+
+class StepCompleted(TypedDict):
+    """The model's answer is whole."""
+
+    step: Positive
+    modelRequestId: Id
+    stopReason: str
+    rawStopReason: NotRequired[str]
+    responseModel: NotRequired[str]
+    responseId: NotRequired[str]
+
+
+class Chunk(TypedDict):
+    """Text of an item from `offset` (UTF-8 bytes) on; gapless."""
+
+    itemId: Id
+    offset: Count
+    text: str
+
+
+class MessageCompleted(TypedDict):
+    """The whole text of an item. With `inContext` false it does not count, for the `cause` given."""
+
+    itemId: Id
+    text: str
+    inContext: bool
+    step: NotRequired[Positive]
+    cause: NotRequired[str]
+    parts: NotRequired[dict[str, Any]]
+    """Provider-specific members, sent back verbatim on the same route."""
+
+
+class ToolRequested(TypedDict):
+    """The model asks for a call. `arguments` is its raw JSON text."""
+
+    callId: Id
+    providerCallId: str
+    tool: str
+    arguments: str
+    step: Positive
+
+
+class ToolStarted(TypedDict):
+    """Durable before the effect. `grant` names what authorised it (AH-TOOL-4)."""
+
+    callId: Id
+    tool: str
+    effect: Literal["read", "write", "execute"]
+    summary: str
+    grant: str
+    disposition: str
+
+
+class ToolChunk(TypedDict):
+    """Newest output of a running tool: at most one a second and 8 KiB; `skippedBytes` were left out before it."""
+
+    callId: Id
+    offset: Count
+    skippedBytes: Count
+    text: str
+
+
+class ToolCompleted(TypedDict):
+    """The one result of a call. `text` is exactly what the model is shown."""
+
+    callId: Id
+    tool: str
+    outcome: CallOutcome
+    text: str
+    durationMs: NotRequired[Count]
+    details: dict[str, Any]
+    truncation: NotRequired[dict[str, Any]]
+    error: NotRequired[dict[str, Any]]
+    originTurnId: NotRequired[Id]
+
+
+class FileChanged(TypedDict):
+    """A file as it was observed before and after a call: sha256, absent where there was none."""
+
+    callId: Id
+    path: str
+    kind: Literal["created", "modified", "deleted"]
+    before: NotRequired[str]
+    after: NotRequired[str]
+    diff: NotRequired[str]
+
+
+class UsageRecorded(TypedDict):
+    """Counters as the provider reported them for one try, by its own names. Absent stays absent."""
+
+    modelRequestId: Id
+    tryNumber: Positive
+    provider: str
+    model: str
+    counters: dict[str, int]
+
+
+class Warned(TypedDict):
+    """Something the operator should know that ended nothing."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+    originTurnId: NotRequired[Id]
+
+
+class Fold(TypedDict):
+    """The folded lifecycle state after this event: equal builds must agree."""
+
+    version: int
+    digest: str
+
+
+class TurnCompleted(TypedDict):
+    """The turn succeeded."""
+
+    text: str
+    usage: Usage
+    claims: dict[str, Any]
+    """What the model says it did: its final text, by reference."""
+    evidence: dict[str, Any]
+    """What was observed: calls by outcome, files changed."""
+    assurance: dict[str, Any]
+    hostTurnId: NotRequired[Id]
+    fold: Fold
+
+
+class TurnFailed(TypedDict):
+    """The turn failed. `text` is a fallback text at a limit, else what was said last."""
+
+    error: ErrorInfo
+    text: NotRequired[str]
+    usage: Usage
+    evidence: dict[str, Any]
+    assurance: dict[str, Any]
+    undelivered: NotRequired[list[Id]]
+    hostTurnId: NotRequired[Id]
+    forced: NotRequired[bool]
+    mayStillRun: NotRequired[list[Any]]
+    fold: Fold
+
+
+class TurnCancelled(TypedDict):
+    """The turn was cancelled, and nothing of it runs (`forced`: it could not be proved)."""
+
+    cause: str
+    reason: NotRequired[str]
+    usage: Usage
+    evidence: dict[str, Any]
+    assurance: dict[str, Any]
+    undelivered: NotRequired[list[Id]]
+    hostTurnId: NotRequired[Id]
+    forced: NotRequired[bool]
+    mayStillRun: NotRequired[list[Any]]
+    fold: Fold
+
+
+EventType = Literal[
+    "session.created",
+    "session.resumed",
+    "session.updated",
+    "session.closed",
+    "log.recovered",
+    "turn.queued",
+    "turn.started",
+    "turn.joined",
+    "turn.steered",
+    "steer.delivered",
+    "turn.updated",
+    "queue.held",
+    "queue.resumed",
+    "turn.cancel_requested",
+    "step.started",
+    "model.requested",
+    "model.retried",
+    "model.discarded",
+    "step.completed",
+    "message.chunk",
+    "message.completed",
+    "reasoning.chunk",
+    "reasoning.completed",
+    "tool.requested",
+    "tool.started",
+    "tool.chunk",
+    "tool.completed",
+    "file.changed",
+    "usage.recorded",
+    "warning",
+    "turn.completed",
+    "turn.failed",
+    "turn.cancelled",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """A row of the event table. `data`: its `TypedDict`; `lifecycle`: folded by `core.session.evolve`."""
+
+    data: type
+    lifecycle: bool = False
+    conversation: bool = False
+    """Folded into the items and the context: read when a session is opened by a worker."""
+    stability: Literal["stable", "experimental"] = "stable"
+
+
+EVENTS: Mapping[EventType, EventInfo] = {
+    "session.created": EventInfo(SessionCreated, lifecycle=True),
+    "session.resumed": EventInfo(SessionResumed, lifecycle=True),
+    "session.updated": EventInfo(SessionUpdated, lifecycle=True),
+    "session.closed": EventInfo(SessionClosed, lifecycle=True),
+    "log.recovered": EventInfo(LogRecovered),
+    "turn.queued": EventInfo(TurnQueued, lifecycle=True, conversation=True),
+    "turn.started": EventInfo(TurnStarted, lifecycle=True, conversation=True),
+    "turn.joined": EventInfo(TurnJoined, lifecycle=True, conversation=True),
+    "turn.steered": EventInfo(TurnSteered, lifecycle=True, conversation=True),
+    "steer.delivered": EventInfo(SteerDelivered, lifecycle=True, conversation=True),
+    "turn.updated": EventInfo(TurnUpdated, lifecycle=True, conversation=True),
+    "queue.held": EventInfo(QueueHeld, lifecycle=True),
+    "queue.resumed": EventInfo(QueueResumed, lifecycle=True),
+    "turn.cancel_requested": EventInfo(TurnCancelRequested, lifecycle=True),
+    "step.started": EventInfo(StepStarted, conversation=True),
+    "model.requested": EventInfo(ModelRequested, conversation=True),
+    "model.retried": EventInfo(ModelRetried),
+    "model.discarded": EventInfo(ModelDiscarded),
+    "step.completed": EventInfo(StepCompleted, conversation=True),
+    "message.chunk": EventInfo(Chunk),
+    "message.completed": EventInfo(MessageCompleted, conversation=True),
+    "reasoning.chunk": EventInfo(Chunk),
+    "reasoning.completed": EventInfo(MessageCompleted, conversation=True),
+    "tool.requested": EventInfo(ToolRequested, conversation=True),
+    "tool.started": EventInfo(ToolStarted, conversation=True),
+    "tool.chunk": EventInfo(ToolChunk),
+    "tool.completed": EventInfo(ToolCompleted, conversation=True),
+    "file.changed": EventInfo(FileChanged),
+    "usage.recorded": EventInfo(UsageRecorded, conversation=True),
+    "warning": EventInfo(Warned),
+    "turn.completed": EventInfo(TurnCompleted, lifecycle=True, conversation=True),
+    "turn.failed": EventInfo(TurnFailed, lifecycle=True, conversation=True),
+    "turn.cancelled": EventInfo(TurnCancelled, lifecycle=True, conversation=True),
+}
+
+assert set(EVENTS) == set(get_args(EventType))
+
+CONVERSATION_TYPES: tuple[str, ...] = tuple(name for name, info in EVENTS.items() if info.conversation)
+LIFECYCLE_TYPES: frozenset[str] = frozenset(name for name, info in EVENTS.items() if info.lifecycle)
+TERMINAL_TYPES: tuple[str, ...] = ("turn.completed", "turn.failed", "turn.cancelled")

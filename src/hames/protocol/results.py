@@ -1,0 +1,236 @@
+"""What a server answers and sends by itself: the result of every method, and the notifications."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from hames.protocol.base import Count, Id
+from hames.protocol.objects import CursorEvent, Queue, Session, Snapshot, Turn, Usage, View
+
+
+class EmptyResult(TypedDict):
+    """Done."""
+
+
+class InitializeResult(TypedDict):
+    """What this server is and keeps to. `limits`: name to `{default, maximum, minimum, scope, meaning}`."""
+
+    protocolVersion: str
+    serverInfo: dict[str, Any]
+    capabilities: dict[str, Any]
+    limits: dict[str, Any]
+    store: dict[str, Any]
+    transport: dict[str, Any]
+
+
+class CapabilitiesResult(TypedDict):
+    """What this build can do, from its live tables (AH-CAP-1, AH-CAP-2). Starts nothing."""
+
+    schemaVersion: str
+    serverInfo: dict[str, Any]
+    methods: list[dict[str, Any]]
+    notifications: list[str]
+    events: list[dict[str, Any]]
+    errors: list[dict[str, Any]]
+    parentTools: list[dict[str, Any]]
+    hostTools: list[dict[str, Any]]
+    childProfiles: list[dict[str, Any]]
+    nativeModelTools: list[dict[str, Any]]
+    providers: list[dict[str, Any]]
+    stores: list[dict[str, Any]]
+    sandboxes: list[dict[str, Any]]
+    limits: dict[str, Any]
+    contextPolicy: dict[str, Any]
+    repeatableFields: list[str]
+    attribution: dict[str, Any]
+    optional: dict[str, Any]
+
+
+class Health(TypedDict):
+    """One dependency."""
+
+    status: Literal["ok", "degraded", "unavailable"]
+    why: NotRequired[str]
+    details: NotRequired[dict[str, Any]]
+
+
+class HealthResult(TypedDict):
+    """Each dependency that was asked for."""
+
+    dependencies: dict[str, Health]
+
+
+class SessionCreateResult(TypedDict):
+    """The session, durable."""
+
+    session: Session
+    snapshot: Snapshot
+    cursor: str
+    turn: NotRequired[Turn]
+    subscriptionId: NotRequired[Id]
+
+
+class SessionResult(TypedDict):
+    """The session as it stands at `cursor`."""
+
+    session: Session
+    snapshot: Snapshot
+    cursor: str
+    view: NotRequired[View]
+    subscriptionId: NotRequired[Id]
+
+
+class SessionListResult(TypedDict):
+    """A page, newest first."""
+
+    sessions: list[Session]
+    nextPage: NotRequired[str]
+
+
+class SessionUpdateResult(TypedDict):
+    """The session; when the change takes effect."""
+
+    session: Session
+    effective: Literal["now"]
+    cursor: str
+
+
+class TurnSubmitResult(TypedDict):
+    """The receipt."""
+
+    turn: Turn
+    queue: Queue
+    cursor: str
+
+
+class TurnSteerResult(TypedDict):
+    """The turn that will get it."""
+
+    turn: Turn
+    steerId: Id
+    cursor: str
+
+
+class TurnResult(TypedDict):
+    """The turn as it stands at `cursor`."""
+
+    turn: Turn
+    cursor: str
+
+
+class QueueResult(TypedDict):
+    """The queue as it now is."""
+
+    queue: Queue
+    cursor: str
+
+
+class TurnListResult(TypedDict):
+    """A page, newest first."""
+
+    turns: list[Turn]
+    nextBefore: NotRequired[Count]
+    cursor: str
+
+
+class TurnWaitResult(TypedDict):
+    """Why the wait ended: the turn ended, time is up, its queue is held, or nobody runs the session."""
+
+    turn: Turn
+    why: Literal["ended", "timeout", "held", "unowned"]
+
+
+class EventsReadResult(TypedDict):
+    """A page; `nextCursor` passes what a `types` filter skipped."""
+
+    events: list[CursorEvent]
+    nextCursor: str
+    headCursor: str
+    headSeq: Count
+    hasMore: bool
+
+
+class SubscribeResult(TypedDict):
+    """Events up to `headSeq` were there before: replay."""
+
+    subscriptionId: Id
+    headCursor: str
+    headSeq: Count
+
+
+class UsageResult(TypedDict):
+    """Usage as reported (AH-USAGE-1)."""
+
+    usage: Usage
+    cursor: str
+
+
+class ModelsResult(TypedDict):
+    """Model names, sorted."""
+
+    provider: str
+    models: list[str]
+
+
+class ToolsResult(TypedDict):
+    """Tools a session gets, with their schemas and effects."""
+
+    tools: list[dict[str, Any]]
+
+
+class DiscoverResult(TypedDict):
+    """The OpenRPC document."""
+
+    openrpc: str
+    info: dict[str, Any]
+    methods: list[dict[str, Any]]
+    components: dict[str, Any]
+
+
+# --- notifications ------------------------------------------------------------------------------------------
+
+
+class EventNotification(TypedDict):
+    """A durable event, after its commit."""
+
+    subscriptionId: Id
+    cursor: str
+    event: dict[str, Any]
+
+
+class DeltaNotification(TypedDict):
+    """A preview of what is being produced. Unnumbered, may be dropped: keep text by `offset` (UTF-8 bytes)."""
+
+    subscriptionId: Id
+    sessionId: Id
+    turnId: Id
+    itemId: Id
+    kind: Literal["message", "reasoning", "toolArguments", "toolOutput"]
+    offset: Count
+    text: str
+
+
+class OwnershipNotification(TypedDict):
+    """Which process runs a session's turns changed."""
+
+    sessionId: Id
+    owner: dict[str, Any] | None
+    mine: bool
+
+
+class SubscriptionClosed(TypedDict):
+    """No more events come; `reason` says why."""
+
+    subscriptionId: Id
+    reason: str
+
+
+class Heartbeat(TypedDict):
+    """A turn waits: in which phase, for how long."""
+
+    sessionId: Id
+    turnId: Id
+    phase: str
+    sinceMs: Count

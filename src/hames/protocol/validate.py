@@ -1,0 +1,76 @@
+"""Input against its published shape, by pydantic, with errors that name the member and say what is expected.
+
+Adapters are built at first use and kept: one costs a millisecond or two, importing pydantic sixty.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hames.protocol.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    from hames.protocol import params
+
+    return TypeAdapter(getattr(params, name))
+
+
+def check_params(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """`value` as the params called `name`; `_meta` is kept as it is.
+
+    Raises:
+        InvalidParams: the first member that does not fit, by its path.
+    """
+    from pydantic import ValidationError
+
+    try:
+        checked: dict[str, Any] = _adapter(name).validate_python(value, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=True, include_input=True)[0]
+        raise InvalidParams(_path(first["loc"]), _sentence(dict(first))) from None
+    return checked
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    context = error.get("ctx") or {}
+    match error["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is not a member here; see the schema of the method, or put it under _meta"
+        case "literal_error":
+            return f"must be one of {context.get('expected')}, not {_shown(error.get('input'))}"
+        case "string_pattern_mismatch":
+            return f"must match {context.get('pattern')}, not {_shown(error.get('input'))}"
+        case _:
+            text = str(error["msg"])
+            return f"{text[:1].lower()}{text[1:]}; got {_shown(error.get('input'))}"
+
+
+def _shown(value: Any) -> str:
+    """What was seen, short, and nothing of a large or nested value."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 60 else f"{value[:60]!r}… ({len(value)} characters)"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)[:40]
+    return "an array" if isinstance(value, list) else "an object"

@@ -1,0 +1,101 @@
+"""The body of a Chat Completions request, without I/O: `body` encodes a `ModelRequest`.
+
+Rule 1: equal requests give equal bytes, and the messages come last, so that a longer conversation begins with
+the bytes of the shorter one: providers keep a cache of such prefixes.
+Rule 2: what is sent is always valid: strict UTF-8, arguments that are a JSON object, names a provider takes, no
+empty content. A message that a provider refuses would be refused in every later request too.
+Rule 3: nothing of a provider's answer goes back that other providers refuse: no `reasoning_content`.
+
+Source: https://platform.openai.com/docs/api-reference/chat/create.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, assert_never
+
+import orjson
+
+from hames.core.conversation import AssistantMessage, Message, ModelRequest, ToolResult, ToolSpec, UserMessage
+from hames.providers.surrogates import without_lone_escapes, without_surrogates
+
+EMPTY_RESULT = "(no output)"
+"""Stands for the text of a result that has none: some providers refuse empty content."""
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def body(request: ModelRequest) -> bytes:
+    """`request` as the bytes of a streaming Chat Completions request."""
+    messages: list[dict[str, Any]] = []
+    if request.system:
+        messages.append({"role": "system", "content": request.system})
+    messages += [_message(message) for message in request.messages]
+    document: dict[str, Any] = {
+        "model": request.model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.tools:
+        document["tools"] = [_tool(tool) for tool in request.tools]
+    document["messages"] = messages
+    if request.tools and request.tool_choice == "none":
+        document["tool_choice"] = "none"
+    try:
+        return orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_clean(document))
+
+
+def _message(message: Message) -> dict[str, Any]:
+    match message:
+        case UserMessage(text):
+            return {"role": "user", "content": text}
+        case ToolResult():
+            return {"role": "tool", "tool_call_id": message.provider_id, "content": message.text or EMPTY_RESULT}
+        case AssistantMessage(text, calls):
+            said: dict[str, Any] = {"role": "assistant", "content": text or None}
+            if calls:
+                said["tool_calls"] = [
+                    {
+                        "id": call.provider_id,
+                        "type": "function",
+                        "function": {"name": _name(call.tool), "arguments": _arguments(call.arguments)},
+                    }
+                    for call in calls
+                ]
+            return said
+    assert_never(message)
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _name(tool: str) -> str:
+    # A model may call a tool that does not exist, by a name that no provider takes back.
+    return _NOT_IN_NAMES.sub("_", tool)[:64] or "unknown"
+
+
+def _arguments(raw: str) -> str:
+    """`raw` when it is a JSON object, else `{}`: the result of the call says what was wrong with it."""
+    for text in (raw, without_lone_escapes(raw)):
+        try:
+            if isinstance(orjson.loads(text), dict):
+                return text
+        except orjson.JSONDecodeError:
+            continue
+    return "{}"
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return without_surrogates(value)
+        case dict():
+            return {_clean(key): _clean(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_clean(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,52 @@
+"""Halves of UTF-16 pairs in a model's text: joined where both came, else replaced by U+FFFD.
+
+A stream may cut an emoji into two escapes, one a delta. A half that stays alone cannot be encoded as UTF-8, and
+once stored it would make every later request invalid.
+"""
+
+from __future__ import annotations
+
+import re
+
+REPLACEMENT = "\ufffd"
+
+_HALF = re.compile("[\ud800-\udfff]")
+_ESCAPE = re.compile(
+    r"\\(?:"
+    r"(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    r"|.)",
+    re.DOTALL,
+)
+
+
+def without_surrogates(text: str) -> str:
+    """`text` with pairs joined and lone halves replaced. Text without any is returned as it is."""
+    if _HALF.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def without_lone_escapes(json_text: str) -> str:
+    """JSON text with the escape of each lone half replaced by that of U+FFFD; the rest byte for byte."""
+    return _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], json_text)
+
+
+class PairJoiner:
+    """One text that comes in pieces. What `join` gives out never ends within a pair."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def join(self, piece: str) -> str:
+        """`piece` as it can be shown; a high half at its end waits for the next piece."""
+        piece = self._half + piece
+        self._half = ""
+        if piece and "\ud800" <= piece[-1] <= "\udbff":
+            piece, self._half = piece[:-1], piece[-1]
+        return without_surrogates(piece)
+
+    def rest(self) -> str:
+        """What still waits, replaced: the text has ended."""
+        half, self._half = self._half, ""
+        return REPLACEMENT if half else ""

@@ -1,0 +1,1 @@
+"""A strict Chat Completions server for tests."""
