@@ -219,6 +219,83 @@ class Processes(Protocol):
         ...
 
 
+# --- World --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A member of a snapshot that the world does not match: both values, as published."""
+
+    member: str
+    recorded: Any
+    found: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a session's attempts work with, made from its snapshot."""
+
+    provider: Provider
+    model: str
+    sandbox: Sandbox
+    tools: Sequence[Tool]
+    assurance: Mapping[str, Any]
+
+
+class World(Protocol):
+    """Where snapshots come from and are held against: the composition of adapters and configuration.
+
+    `limits` are the operator's values of every limit in `core/limits.py`.
+    """
+
+    limits: Mapping[str, int]
+
+    @property
+    def processes(self) -> Processes:
+        """The reaper of this process."""
+        ...
+
+    def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """What a session may do, from the params of `session/create`; defaults are named.
+
+        Raises:
+            Refused: `invalid_config`, `path_outside_mounts`, `capability_unavailable`, `credential_missing`.
+        """
+        ...
+
+    def mismatches(self, snapshot: Mapping[str, Any]) -> list[Mismatch]:
+        """What of `snapshot` the world does not match now, before anything is sent anywhere (AH-INT-4)."""
+        ...
+
+    def provider(self, name: str | None) -> Provider:
+        """A provider by name, or the configured one.
+
+        Raises:
+            Refused: `capability_unavailable`, `invalid_config`, `credential_missing`.
+        """
+        ...
+
+    async def prepare(self) -> None:
+        """Start what must run before the first attempt: the reaper. Cheap, and again at once when it runs."""
+        ...
+
+    async def check(self, dependency: str, snapshot: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Whether `sandbox`, `provider` or `workspace` works now: `{status, why?, details?}`."""
+        ...
+
+    def equip(self, session_id: str, snapshot: Mapping[str, Any]) -> Equipment:
+        """Open what `snapshot` names. Starts no model request.
+
+        Raises:
+            Refused, HarnessFault: it cannot be had.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close providers and processes."""
+        ...
+
+
 # --- Tools --------------------------------------------------------------------------------------------------
 
 

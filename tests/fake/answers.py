@@ -66,7 +66,7 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A whole answer that is no stream."""
+    """A whole answer that is no stream. Given as the first step; a `content-length` among the headers is kept."""
 
     code: int
     body: bytes

@@ -63,7 +63,6 @@ class Connection(asyncio.Protocol):
         self._gone = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._streaming = False
         self._closing = False
         self._number = 0
 
@@ -105,6 +104,8 @@ class Connection(asyncio.Protocol):
 
     async def _read_request(self) -> tuple[str, dict[str, str], bytes]:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            if self._buffer and not self._buffer[:1].isalpha():
+                raise _Gone  # not HTTP, but TLS for instance
             await self._more()
         line, *rest = self._take(end + 4).decode("latin-1").strip().split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in rest)}
@@ -132,6 +133,8 @@ class Connection(asyncio.Protocol):
         if self._fake.api_key is not None and headers.get("authorization") != f"Bearer {self._fake.api_key}":
             given = headers.get("authorization", "none").removeprefix("Bearer ")
             await self._status(_error(401, f"Incorrect API key provided: {given}", "invalid_api_key"))
+        elif route == ("GET", "/v1/models") and self._fake.listing is not None:
+            await self._play(self._fake.listing)
         elif route == ("GET", "/v1/models"):
             listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in self._fake.models]}
             await self._status(Status(200, orjson.dumps(listed), {"content-type": "application/json"}))
@@ -155,16 +158,17 @@ class Connection(asyncio.Protocol):
             raise
 
     async def _play(self, answer: Answer) -> None:
-        self._streaming = False
+        streaming = False
         for step in answer:
-            if isinstance(step, Status):
-                await self._status(step)
-                return
-            if not self._streaming and isinstance(step, Send | Trickle | Stall | WaitFor):
-                self._streaming = True
+            if (
+                isinstance(step, Send | Trickle | Stall | WaitFor)
+                and not streaming
+                and not isinstance(answer[0], Status)
+            ):
+                streaming = True
                 await self._write(_HEAD)
             await self._step(step)
-        if self._streaming:
+        if streaming:
             await self._write(b"0\r\n\r\n")
 
     async def _step(self, step: Step) -> None:
@@ -186,7 +190,7 @@ class Connection(asyncio.Protocol):
             case Cut(reset):
                 self._cut(reset)
             case Status():
-                raise AssertionError("a status is no part of a stream")
+                await self._status(step)
 
     def _cut(self, reset: bool) -> None:
         self._closing = True
@@ -219,8 +223,8 @@ class Connection(asyncio.Protocol):
             raise _Gone
 
     async def _status(self, answer: Status) -> None:
-        lines = [f"HTTP/1.1 {answer.code} Fake", f"content-length: {len(answer.body)}"]
-        lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        headers = {"content-length": str(len(answer.body)), **answer.headers}
+        lines = [f"HTTP/1.1 {answer.code} Fake", *(f"{name}: {value}" for name, value in headers.items())]
         await self._write("\r\n".join([*lines, "", ""]).encode("latin-1") + answer.body)
 
 

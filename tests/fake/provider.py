@@ -67,6 +67,7 @@ __all__ = [
     "deltas",
     "event",
     "finish",
+    "last_user_text",
     "never",
     "partial",
     "ping",
@@ -121,6 +122,8 @@ class FakeProvider:
         self.disconnects: list[Disconnect] = []
         self.connections = 0
         self.models: list[str] = ["fake-model", "another-model"]
+        self.listing: Answer | None = None
+        """Answers `GET /models` in place of a listing of `models`."""
         self.api_key = api_key
         self.answer: Callable[[Mapping[str, Any]], Answer] = lambda _body: text("ok")
         self.url = ""

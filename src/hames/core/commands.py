@@ -125,9 +125,10 @@ class ResumeQueue:
 
 @dataclass(frozen=True, slots=True)
 class StartTurn:
-    """Start the turn at the head of the queue, or go on with the one whose attempt ended (`previous`).
+    """Start the turn at the head of the queue, or go on with the one whose attempt is gone (`previous`: why).
 
-    `deadline_at` for a first start; a later attempt keeps the first one's.
+    The deadline is fixed at the first start: `wall_time_ms` after `now_ms`, milliseconds since 1970. `drafts`
+    are what the attempt before left to be said; they stand before the start.
     """
 
     fence: int
@@ -135,6 +136,7 @@ class StartTurn:
     now_ms: int
     wall_time_ms: int
     previous: str | None = None
+    drafts: tuple[Draft, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ class Ending:
 class EndTurn:
     """Record `drafts` (the last facts) and the terminal in one commit.
 
-    `assurance` is stated in the terminal (AH-DIAG-2).
+    `assurance` is stated in the terminal (AH-DIAG-2). `recovering`: the attempt that ran it is gone, and the
+    holder of the lease settles it without an attempt of its own.
     """
 
     fence: int
@@ -178,6 +181,7 @@ class EndTurn:
     ending: Ending
     drafts: tuple[Draft, ...] = ()
     assurance: Mapping[str, Any] = field(default_factory=dict)
+    recovering: bool = False
 
 
 ClientCommand = (

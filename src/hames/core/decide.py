@@ -24,6 +24,7 @@ from hames.core.commands import (
     Draft,
     Ending,
     EndTurn,
+    KeyRecord,
     Known,
     OpenSession,
     Record,
@@ -98,7 +99,7 @@ def _decide_attempt(state: State, command: AttemptCommand, known: Known) -> Deci
 
 def _create(state: State, command: CreateSession, known: Known) -> Decision:
     if known.key is not None:
-        _same_content(known.key.digest, command.digest, command.key)
+        _same_content(known.key, command.digest, command.key)
         return Decision(
             reply=Reply(turn_id=known.key.turn_id, session_id=known.key.session_id, seq=known.key.seq, repeated=True)
         )
@@ -121,7 +122,7 @@ def _create(state: State, command: CreateSession, known: Known) -> Decision:
 
 def _submit(state: State, command: SubmitTurn, known: Known) -> Decision:
     if known.key is not None:
-        _same_content(known.key.digest, command.digest, command.key)
+        _same_content(known.key, command.digest, command.key)
         return Decision(reply=Reply(turn_id=known.key.turn_id, seq=known.key.seq, repeated=True))
     if known.turn is not None:
         raise Refused("turn_exists", turnId=command.turn_id)
@@ -161,7 +162,7 @@ def _update(command: UpdateTurn, known: Known) -> Decision:
 
 def _steer(state: State, command: SteerTurn, known: Known) -> Decision:
     if known.key is not None:
-        _same_content(known.key.digest, command.digest, command.key)
+        _same_content(known.key, command.digest, command.key, steer=True)
         reply = Reply(turn_id=known.key.turn_id, steer_id=known.key.steer_id, seq=known.key.seq, repeated=True)
         return Decision(reply=reply)
     turn = state.active
@@ -234,7 +235,7 @@ def _start(state: State, command: StartTurn) -> Decision:
         data["deadlineAt"] = turn.deadline_at or rfc3339(command.now_ms + command.wall_time_ms)
     data["attempt"] = turn.attempt + 1
     draft = Draft("turn.started", data, turn.turn_id, turn.attempt + 1)
-    return Decision((draft,), Reply(turn_id=turn.turn_id))
+    return Decision((*_of_attempt(turn, command.drafts), draft), Reply(turn_id=turn.turn_id))
 
 
 def _boundary(state: State, command: Boundary) -> Decision:
@@ -257,7 +258,7 @@ def _boundary(state: State, command: Boundary) -> Decision:
 
 
 def _end(state: State, command: EndTurn) -> Decision:
-    turn = _running(state, command.turn_id, command.fence)
+    turn = _running(state, command.turn_id, None if command.recovering else command.fence)
     drafts = _of_attempt(turn, command.drafts)
     ending = command.ending
     if ending.status == "completed" and state.steers and turn.cancel is None:
@@ -334,9 +335,9 @@ def _of_attempt(turn: Turn, drafts: Iterable[Draft]) -> tuple[Draft, ...]:
     return tuple(replace(draft, turn_id=turn.turn_id, attempt=turn.attempt) for draft in drafts)
 
 
-def _running(state: State, turn_id: str, fence: int) -> Turn:
+def _running(state: State, turn_id: str, fence: int | None) -> Turn:
     turn = state.active
-    if turn is None or turn.turn_id != turn_id or turn.fence != fence:
+    if turn is None or turn.turn_id != turn_id or (fence is not None and turn.fence != fence):
         raise Refused("lease_lost", f"This attempt of turn {turn_id} is over.", turnId=turn_id)
     return turn
 
@@ -352,8 +353,9 @@ def _open(state: State) -> None:
         raise Refused("session_closed", sessionId=state.session_id)
 
 
-def _same_content(before: str, now: str, key: str | None) -> None:
-    if before != now:
+def _same_content(before: KeyRecord, digest: str, key: str | None, *, steer: bool = False) -> None:
+    # A submit and a steer share their keys, and may have equal params without being the same request.
+    if before.digest != digest or (before.steer_id is not None) != steer:
         raise Refused("idempotency_conflict", idempotencyKey=key)
 
 

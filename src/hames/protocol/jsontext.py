@@ -20,14 +20,13 @@ import orjson
 MAX_DEPTH: Final = 128
 """Deeper text is refused: nothing that Hames accepts is nested so deep, and recursion must end somewhere."""
 
-_SEPARATORS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
-
-_SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-
-_ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+_SURROGATE_ESCAPE: Final = re.compile(
+    rb"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-"""One escape, or a surrogate pair; group 1 is a surrogate without its partner."""
+"""A surrogate pair as group 2, or a surrogate without its partner; group 1 is escaped backslashes before it."""
+
+_WORTH_A_SECOND_LOOK: Final = re.compile(r"\\u[dD][89a-fA-F]|-?[0-9]")
+"""What orjson stopped at where these rules may differ from it: a surrogate or a number beyond a float."""
 
 
 class JsonInvalid(ValueError):
@@ -51,9 +50,10 @@ def escape_separators(text: bytes) -> bytes:
     """JSON text with U+0085, U+2028 and U+2029 escaped; they can only stand within strings."""
     if text.isascii():
         return text
-    for raw, escaped in _SEPARATORS:
-        if raw in text:
-            text = text.replace(raw, escaped)
+    if b"\xc2\x85" in text:
+        text = text.replace(b"\xc2\x85", b"\\u0085")
+    if b"\xe2\x80\xa8" in text or b"\xe2\x80\xa9" in text:
+        text = text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return text
 
 
@@ -85,43 +85,44 @@ def parse(text: bytes, *, exact_integers: bool = False) -> tuple[Any, bool]:
     Raises:
         JsonInvalid: not JSON.
     """
-    repaired = False
     try:
-        value = None if exact_integers else orjson.loads(text)
-    except orjson.JSONDecodeError:
-        _check_utf8(text)
-        exact_integers = True
-    if exact_integers:
-        mended = _replace_lone_surrogates(text)
-        repaired = mended is not text
-        value = _parse_slowly(mended)
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+        value, repaired = (_parse_slowly if exact_integers else _parse_fast)(text)
+    except JsonInvalid:
+        raise
+    except ValueError as error:
+        raise JsonInvalid(_reason(text, error)) from error
+    except RecursionError:
+        raise JsonInvalid(f"nested deeper than {MAX_DEPTH}") from None
+    brackets = text.count(b"[") + text.count(b"{")
+    if brackets > MAX_DEPTH and isinstance(value, list | dict) and _deeper_than(value, MAX_DEPTH):
         raise JsonInvalid(f"nested deeper than {MAX_DEPTH}")
     return value, repaired
 
 
-def _check_utf8(text: bytes) -> None:
+def _reason(text: bytes, error: ValueError) -> str:
     try:
         text.decode()
-    except UnicodeDecodeError as error:
-        raise JsonInvalid(f"not UTF-8 at byte {error.start}") from error
+    except UnicodeDecodeError as undecodable:
+        return f"not UTF-8 at byte {undecodable.start}"
+    return str(error)
 
 
-def _replace_lone_surrogates(text: bytes) -> bytes:
-    """`text` itself if it has none."""
-    if _SURROGATE_ESCAPE.search(text) is None:
-        return text
-    mended = _ESCAPE.sub(lambda escape: b"\\ufffd" if escape[1] else escape[0], text)
-    return text if mended == text else mended
-
-
-def _parse_slowly(text: bytes) -> Any:
+def _parse_fast(text: bytes) -> tuple[Any, bool]:
     try:
-        return _DECODER.decode(text.decode())
-    except RecursionError:
-        raise JsonInvalid(f"nested deeper than {MAX_DEPTH}") from None
-    except json.JSONDecodeError as error:
-        raise JsonInvalid(f"{error.msg} at character {error.pos}") from error
+        return orjson.loads(text), False
+    except orjson.JSONDecodeError as error:
+        if _WORTH_A_SECOND_LOOK.match(error.doc, error.pos) is None:
+            raise
+    return _parse_slowly(text)
+
+
+def _parse_slowly(text: bytes) -> tuple[Any, bool]:
+    mended = _SURROGATE_ESCAPE.sub(_mend_escape, text)
+    return _DECODER.decode(mended.decode()), mended != text
+
+
+def _mend_escape(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape[2] else escape[1] + b"\\ufffd"
 
 
 def _integer(digits: str) -> int | float:
@@ -139,14 +140,14 @@ def _refuse_constant(name: str) -> Any:
 _DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant)
 
 
-def _deeper_than(value: Any, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth + 1):
+def _deeper_than(value: list[Any] | dict[str, Any], depth: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(depth):
         level = [
             inner
             for outer in level
-            if isinstance(outer, list | dict)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
         ]
         if not level:
             return False

@@ -203,11 +203,11 @@ class Item(TypedDict):
     turnId: NotRequired[Id]
     kind: Literal["user", "message", "reasoning", "toolCall", "toolResult"]
     data: dict[str, Any]
-    seq: Count
+    cursor: str
 
 
 class View(TypedDict):
-    """A session folded: the newest items (page further back with `before`), turns, queue, usage."""
+    """A session folded: the newest items (page back with `before`), turns, queue, usage."""
 
     items: list[Item]
     turns: list[Turn]

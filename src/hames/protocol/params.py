@@ -87,8 +87,8 @@ class SessionGet(TypedDict):
 
     sessionId: Id
     view: NotRequired[bool]
-    before: NotRequired[Positive]
-    """Items with a smaller `seq` than this."""
+    before: NotRequired[Short]
+    """Items before this cursor: that of the first item of the page before."""
     limit: NotRequired[Positive]
     _meta: NotRequired[Meta]
 

@@ -19,8 +19,8 @@ import orjson
 from hames.core.conversation import AssistantMessage, Message, ModelRequest, ToolResult, ToolSpec, UserMessage
 from hames.providers.surrogates import without_lone_escapes, without_surrogates
 
-EMPTY_RESULT = "(no output)"
-"""Stands for the text of a result that has none: some providers refuse empty content."""
+EMPTY = "(empty)"
+"""Stands for text that is blank: some providers refuse empty content, some also white space alone."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -50,22 +50,26 @@ def body(request: ModelRequest) -> bytes:
 def _message(message: Message) -> dict[str, Any]:
     match message:
         case UserMessage(text):
-            return {"role": "user", "content": text}
+            return {"role": "user", "content": _content(text)}
         case ToolResult():
-            return {"role": "tool", "tool_call_id": message.provider_id, "content": message.text or EMPTY_RESULT}
+            return {"role": "tool", "tool_call_id": message.provider_id, "content": _content(message.text)}
+        case AssistantMessage(text, calls) if not calls:
+            return {"role": "assistant", "content": _content(text)}
         case AssistantMessage(text, calls):
-            said: dict[str, Any] = {"role": "assistant", "content": text or None}
-            if calls:
-                said["tool_calls"] = [
-                    {
-                        "id": call.provider_id,
-                        "type": "function",
-                        "function": {"name": _name(call.tool), "arguments": _arguments(call.arguments)},
-                    }
-                    for call in calls
-                ]
-            return said
+            asked = [
+                {
+                    "id": call.provider_id,
+                    "type": "function",
+                    "function": {"name": _name(call.tool), "arguments": _arguments(call.arguments)},
+                }
+                for call in calls
+            ]
+            return {"role": "assistant", "content": text if text.strip() else None, "tool_calls": asked}
     assert_never(message)
+
+
+def _content(text: str) -> str:
+    return text if text.strip() else EMPTY
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _name(tool: str) -> str:
 
 def _arguments(raw: str) -> str:
     """`raw` when it is a JSON object, else `{}`: the result of the call says what was wrong with it."""
-    for text in (raw, without_lone_escapes(raw)):
+    for text in (raw, without_lone_escapes(without_surrogates(raw))):
         try:
             if isinstance(orjson.loads(text), dict):
                 return text

@@ -41,18 +41,16 @@ class SseParser:
         if self._held or self._at_start:
             data = self._skip_bom(self._release() + data)
         blocks = data.split(b"\n\n")
-        self._hold(blocks.pop())
+        tail = blocks.pop()
+        self._hold(tail)
         if len(data) > MAX_EVENT_BYTES and any(len(block) > MAX_EVENT_BYTES for block in blocks):
             raise _too_large()
-        events: list[bytes] = []
-        for block in blocks:
-            if block.startswith(b"data: ") and b"\n" not in block:
-                payload = block[6:]
-            else:
-                payload = _data_of(block)
-            if payload:
-                events.append(payload)
-        return events
+        # No line feed but those between blocks, and a `data:` line in each.
+        if data.count(b"\n") == 2 * len(blocks) + tail.count(b"\n"):
+            payloads = [block[6:] for block in blocks if block.startswith(b"data: ")]
+            if len(payloads) == len(blocks) and b"" not in payloads:
+                return payloads
+        return [payload for block in blocks if (payload := _data_of(block))]
 
     def flush(self) -> list[bytes]:
         """The event that the end of the stream completes, if there is one."""

@@ -22,7 +22,7 @@ _ESCAPE = re.compile(
 
 def without_surrogates(text: str) -> str:
     """`text` with pairs joined and lone halves replaced. Text without any is returned as it is."""
-    if _HALF.search(text) is None:
+    if text.isascii() or _HALF.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -40,8 +40,9 @@ class PairJoiner:
 
     def join(self, piece: str) -> str:
         """`piece` as it can be shown; a high half at its end waits for the next piece."""
-        piece = self._half + piece
-        self._half = ""
+        if not self._half and piece.isascii():
+            return piece
+        piece, self._half = self._half + piece, ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             piece, self._half = piece[:-1], piece[-1]
         return without_surrogates(piece)

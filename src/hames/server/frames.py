@@ -122,8 +122,8 @@ def _too_large(actual_bytes: int, max_bytes: int) -> FrameFault:
 class _LineReader:
     """Newline-delimited frames. `dropped` counts the bytes of a line that is too large while it goes on.
 
-    A header block in this framing is a fault; its body, which has no LF, would stick to the next line, so
-    `body_bytes` of it are cut off there.
+    A header block in this framing is a fault. Its body, which has no LF, sticks to the line that follows; so where
+    that line has the end of one message and the start of another at `body_bytes`, it is cut there.
     """
 
     max_bytes: int
@@ -162,7 +162,9 @@ class _LineReader:
             self.body_bytes = int(length) if _LENGTH.fullmatch(length) else self.body_bytes
             found.append(FrameFault(PARSE_ERROR, "A header came on a connection that began with one message a line."))
         elif end.strip(_BLANK):
-            found += filter(None, (end[: self.body_bytes], end[self.body_bytes :]))
+            body, rest = end[: self.body_bytes], end[self.body_bytes :]
+            glued = body.endswith((b"}", b"]")) and rest.startswith((b"{", b"["))
+            found += (body, rest) if glued else (end,)
             self.body_bytes = 0
 
     def _keep(self, rest: bytes) -> None:

@@ -24,10 +24,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal, cast
 
 if TYPE_CHECKING:
     import anyio
+    from typing_extensions import Buffer
 
     from hames.threads import LoopPort
 
@@ -76,8 +77,10 @@ def claim_stdio() -> Stdio:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
     sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    sys.stdout = _noise_stream()
-    sys.stderr = _noise_stream()
+    for name in ("stdout", "stderr"):
+        noise = cast("BinaryIO", _Stderr())
+        stream = io.TextIOWrapper(noise, encoding="utf-8", errors="backslashreplace", write_through=True)
+        setattr(sys, name, stream)
     return claimed
 
 
@@ -98,8 +101,8 @@ class _Stderr(io.RawIOBase):
     def fileno(self) -> int:
         return 2
 
-    def write(self, data: object) -> int:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+    def write(self, data: Buffer) -> int:
+        view = memoryview(data).cast("B")
         for start in range(0, len(view), select.PIPE_BUF):
             # A pipe that is writable at all takes PIPE_BUF bytes without blocking.
             poll = select.poll()
@@ -109,11 +112,6 @@ class _Stderr(io.RawIOBase):
             with contextlib.suppress(OSError):
                 os.write(2, view[start : start + select.PIPE_BUF])
         return len(view)
-
-
-def _noise_stream() -> io.TextIOWrapper:
-    buffered = io.BufferedWriter(_Stderr())
-    return io.TextIOWrapper(buffered, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 class _Wake:
@@ -198,10 +196,10 @@ class Reader:
 
     def _read_to_end(self) -> EndReason:
         after_parent = 0
-        while not self._stopped:
+        while True:
             ready = self._wait()
             if self._stopped:
-                break
+                return "eof"
             if self._parent is not None and self._parent.ended and (not ready or after_parent > READ_BYTES * 4):
                 return "parent"
             if not ready:
@@ -219,8 +217,7 @@ class Reader:
                 after_parent += len(chunk)
             self._read_bytes += len(chunk)
             if not self._port.post(self._deliver, chunk, None):
-                break
-        return "eof"
+                return "eof"
 
     def _wait(self) -> bool:
         """Wait for something to happen; whether the descriptor is worth a read."""
@@ -259,7 +256,7 @@ class _ParentWatch:
     def __init__(self) -> None:
         self._pid = os.getppid()
         self._pidfd = -1
-        if sys.platform == "linux":
+        if sys.platform == "linux" and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 self._pidfd = os.pidfd_open(self._pid)
         self.ended = os.getppid() != self._pid

@@ -1,0 +1,167 @@
+"""One session: every method that names it, with its id filled in.
+
+A request that could be done twice carries an idempotency key, so that it can be sent again after the server died.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from hames_client.events import Events, OnDelta, Subscriber
+
+Json = dict[str, Any]
+Input = str | Sequence[Mapping[str, Any]]
+"""A text, or slots `{type, text, role?, label?}`."""
+
+
+class Caller(Subscriber, Protocol):
+    """What a session needs of the client."""
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any: ...
+
+    def follow(self, session_id: str, own: str | None) -> None:
+        """Resume this session so after a restart; None for not at all."""
+        ...
+
+
+class Session:
+    """Made by `HamesClient.create_session`, `resume_session` and `session`.
+
+    `answer` is the result that it was made from, with `session`, `snapshot` and `cursor`; None from `session`.
+    """
+
+    def __init__(self, client: Caller, session_id: str, answer: Json | None = None) -> None:
+        self.id = session_id
+        self.answer = answer
+        self._client = client
+
+    def events(self, *, after: str | None = None, on_delta: OnDelta | None = None) -> Events:
+        """Every event after the cursor `after` (None: from the start), now and as they come, over restarts.
+
+        `on_delta` is called with previews of text as it is made; it must not raise or block.
+        """
+        return Events(self._client, self.id, after=after, on_delta=on_delta)
+
+    async def read_events(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+        types: Sequence[str] | None = None,
+        wait_ms: int | None = None,
+    ) -> Json:
+        """One page: `{events: [{cursor, event}], nextCursor, headCursor, headSeq, hasMore}`."""
+        return await self._call("events/read", after=after, before=before, limit=limit, types=types, waitMs=wait_ms)
+
+    async def submit(
+        self,
+        input: Input,
+        *,
+        turn_id: str | None = None,
+        idempotency_key: str | None = None,
+        delivery: Literal["queue", "join", "reject"] | None = None,
+        resume_queue: bool | None = None,
+        limits: Mapping[str, Any] | None = None,
+        instructions: str | None = None,
+    ) -> Json:
+        """Admit a turn: `{turn, queue, cursor}`. When it answers, the text is on disk."""
+        self._client.follow(self.id, "prefer")
+        return await self._call(
+            "turn/submit",
+            input=slots(input),
+            turnId=turn_id,
+            idempotencyKey=idempotency_key or new_key(),
+            delivery=delivery,
+            resumeQueue=resume_queue,
+            limits=limits,
+            instructions=instructions,
+        )
+
+    async def steer(
+        self, input: Input, *, expected_turn_id: str | None = None, idempotency_key: str | None = None
+    ) -> Json:
+        """Say something to the running turn: `{turn, steerId, cursor}`."""
+        return await self._call(
+            "turn/steer",
+            input=slots(input),
+            expectedTurnId=expected_turn_id,
+            idempotencyKey=idempotency_key or new_key(),
+        )
+
+    async def cancel(
+        self,
+        turn_id: str,
+        *,
+        queue: Literal["hold", "continue", "drop"] | None = None,
+        reason: str | None = None,
+    ) -> Json:
+        """Stop this turn: `{turn, cursor}`, as soon as the intent is on disk.
+
+        Always by id: without one it would be whatever runs when the server decides, perhaps the turn after.
+        """
+        return await self._call("turn/cancel", turnId=turn_id, queue=queue, reason=reason)
+
+    async def wait(self, turn_id: str, *, timeout_ms: int | None = None) -> Json:
+        """Wait until a turn ends: `{turn, why}` with `ended`, `timeout`, `held` or `unowned`."""
+        return await self._call("turn/wait", turnId=turn_id, timeoutMs=timeout_ms)
+
+    async def update_turn(
+        self, turn_id: str, *, input: Input | None = None, delivery: Literal["queue", "join"] | None = None
+    ) -> Json:
+        """Change a queued turn, never its place."""
+        changed = None if input is None else slots(input)
+        return await self._call("turn/update", turnId=turn_id, input=changed, delivery=delivery)
+
+    async def get_turn(self, turn_id: str) -> Json:
+        """A turn as it stands."""
+        return await self._call("turn/get", turnId=turn_id)
+
+    async def list_turns(
+        self, *, status: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> Json:
+        """A page of turns, newest first."""
+        return await self._call("turn/list", status=status, before=before, limit=limit)
+
+    async def resume_queue(self) -> Json:
+        """Let a held queue go on."""
+        self._client.follow(self.id, "prefer")
+        return await self._call("queue/resume")
+
+    async def get(self, *, view: bool | None = None, before: int | None = None, limit: int | None = None) -> Json:
+        """The session as it stands; with `view` its conversation, newest items first read."""
+        return await self._call("session/get", view=view, before=before, limit=limit)
+
+    async def rename(self, title: str) -> Json:
+        """Change the title."""
+        return await self._call("session/update", title=title)
+
+    async def usage(self, turn_id: str | None = None) -> Json:
+        """Usage of the session, or of one turn, as reported."""
+        return await self._call("usage/get", turnId=turn_id)
+
+    async def close(self) -> Json:
+        """Cancel what runs and what waits, and close the session; it can be resumed."""
+        self._client.follow(self.id, None)
+        return await self._call("session/close")
+
+    async def _call(self, method: str, **params: Any) -> Json:
+        result: Json = await self._client.request(method, given(sessionId=self.id, **params))
+        return result
+
+
+def given(**params: Any) -> Json:
+    """The params that were given: None stands for absent."""
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def slots(input: Input) -> list[Mapping[str, Any]]:
+    """`input` as the protocol wants it."""
+    return [{"type": "text", "text": input}] if isinstance(input, str) else list(input)
+
+
+def new_key() -> str:
+    """A fresh idempotency key."""
+    return uuid.uuid4().hex

@@ -1,0 +1,5 @@
+"""`python -m hames` is `hames`."""
+
+from hames.cli import main
+
+main()

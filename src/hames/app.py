@@ -1,0 +1,318 @@
+"""The composition root: the only module that names adapters. Everything else gets them through ports.
+
+`make_host` gives a server its parts; the store and the world behind it are made when a session is first asked
+for, so that the handshake waits for none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anyio.abc import TaskGroup
+
+from hames.config import Config, home_path
+from hames.core.limits import TURN_LIMITS
+from hames.ports import Equipment, Mismatch, Provider, ReaperRecord, Store, World
+from hames.protocol.errors import Refused
+from hames.server.host import Host
+
+SNAPSHOT_VERSION = 1
+OFFLINE = "offline"
+
+
+def make_host(
+    config: Config, environ: Mapping[str, str], tasks: TaskGroup, *, home: Path | None = None, framing: str = "auto"
+) -> Host:
+    """The parts of a process, none of them opened."""
+    home = home or home_path(environ)
+
+    def make() -> tuple[Store, World]:
+        worlds: list[LocalWorld] = []
+        store = make_store(config, home, lambda: worlds[0].reaper_record)
+        worlds.append(LocalWorld(config, store, home))
+        return store, worlds[0]
+
+    limits = config.limits
+    return Host(
+        principal=principal(),
+        limits=limits,
+        make=make,
+        about_store=lambda: about_store(home),
+        about_parts=about_parts,
+        transport={"kind": "stdio", "framing": framing, "frameInBytes": limits["frameInBytes"]},
+        tasks=tasks,
+    )
+
+
+def principal() -> str:
+    """The operating-system user, as it stands on events."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def make_store(config: Config, home: Path, reaper: Callable[[], ReaperRecord | None]) -> Store:
+    """The store in `home`, not opened."""
+    from hames.store import SqliteStore
+
+    store: Store = SqliteStore(home, limits=config.limits, reaper=reaper)
+    return store
+
+
+def about_store(home: Path) -> dict[str, Any]:
+    """For `initialize`, without opening it."""
+    return {"kind": "sqlite", "path": str(home), "durability": "synchronous=FULL"}
+
+
+def about_parts() -> dict[str, Any]:
+    """Tools, providers, sandboxes and stores of this build, from their tables, for `capabilities/describe`."""
+    from hames.providers import PROVIDERS
+    from hames.sandbox.local import GUARANTEES
+    from hames.tools import TOOLS
+
+    return {
+        "parentTools": [
+            {
+                "name": tool.spec.name,
+                "description": tool.spec.description,
+                "parameters": dict(tool.spec.parameters),
+                "effect": tool.effect,
+                "runs": "sandbox:local",
+            }
+            for tool in TOOLS
+        ],
+        "providers": [{"name": name} for name in PROVIDERS],
+        "stores": [{"kind": "sqlite"}],
+        "sandboxes": [
+            {
+                "name": "local",
+                "contained": False,
+                "networkPosture": "general",
+                "guarantees": dict(GUARANTEES),
+                "platform": platform.system(),
+            }
+        ],
+    }
+
+
+class LocalWorld:
+    """The host as it is: configured providers, the local sandbox, every tool. Implements `ports.World`."""
+
+    def __init__(self, config: Config, store: Store, home: Path) -> None:
+        from hames.sandbox.process import ReaperProcesses
+
+        self.limits = config.limits
+        self._config = config
+        self._store = store
+        self._home = home
+        self._providers: dict[str, Provider] = {}
+        self.reaper_record: ReaperRecord | None = None
+        self.processes = self._reaper = ReaperProcesses(
+            home / "reaper", term_grace_ms=self.limits["termGraceMs"], reap_ms=self.limits["reapMs"]
+        )
+
+    # --- snapshots ----------------------------------------------------------------------------------------
+
+    def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """See `ports.World.snapshot`."""
+        from hames.sandbox.local import GUARANTEES
+        from hames.tools import TOOLS
+
+        workspace = _directory(wish["workspace"], "workspace")
+        cwd = _cwd(workspace, wish.get("cwd"))
+        mode = wish.get("mode", "default")
+        route = self._route(wish.get("model"), strict=mode == "strict")
+        found = os.stat(workspace)
+        limits: dict[str, Any] = {name: self.limits[name] for name in TURN_LIMITS}
+        limits.update(wish.get("limits", {}))
+        optional = ("cwd", "model", "mode", "limits", "instructions")
+        snapshot: dict[str, Any] = {
+            "version": SNAPSHOT_VERSION,
+            "workspace": {"path": workspace, "device": found.st_dev, "inode": found.st_ino},
+            "cwd": cwd,
+            "mode": mode,
+            "model": route,
+            "tools": [tool.spec.name for tool in TOOLS],
+            "sandbox": {"backend": "local", "guarantees": dict(GUARANTEES), "network": "general"},
+            "limits": limits,
+            "defaults": [name for name in optional if name not in wish],
+            "assurance": {"reduced": sorted(name for name, held in GUARANTEES.items() if held != "yes")},
+        }
+        if "instructions" in wish:
+            snapshot["instructions"] = wish["instructions"]
+        return snapshot
+
+    def _route(self, wanted: str | None, *, strict: bool) -> dict[str, Any]:
+        if wanted is None and strict:
+            raise Refused("invalid_config", "A strict session must name its `model`.", member="model")
+        name, model = self._named(wanted if wanted is not None else self._default_model())
+        return {**self.provider(name).route, "provider": name, "model": model}
+
+    def _default_model(self) -> str:
+        configured = self._config.get("model")
+        if configured is not None:
+            return str(configured)
+        return "compatible" if self._config.get("providers.compatible.baseUrl") else OFFLINE
+
+    def _named(self, text: str) -> tuple[str, str]:
+        """`<provider>/<model>`, a provider, or a model of the configured provider: provider and model."""
+        from hames.providers import PROVIDERS
+
+        name, _, model = text.partition("/")
+        if name not in PROVIDERS:
+            name, model = "compatible", text
+        if name == OFFLINE:
+            return OFFLINE, OFFLINE
+        model = model or str(self._config.get("providers.compatible.model") or "")
+        if not model:
+            raise Refused(
+                "invalid_config",
+                f"No model is named: write `{name}/<model>` or set providers.compatible.model.",
+                member="model",
+            )
+        return name, model
+
+    def provider(self, name: str | None) -> Provider:
+        """See `ports.World.provider`."""
+        from hames.providers import PROVIDERS, ProviderSettings
+
+        name = name if name is not None else self._named(self._default_model())[0]
+        if name not in PROVIDERS:
+            known = ", ".join(PROVIDERS)
+            raise Refused("capability_unavailable", f"There is no provider {name[:80]!r}; there are: {known}.")
+        if name not in self._providers:
+            base_url = str(self._config.get("providers.compatible.baseUrl") or "")
+            if name != OFFLINE and not base_url:
+                raise Refused(
+                    "invalid_config",
+                    f"The provider {name} has no address: set providers.compatible.baseUrl, or use `offline`.",
+                    setting="providers.compatible.baseUrl",
+                )
+            key = self._config.get("providers.compatible.apiKey")
+            source = self._config.sources.get("providers.compatible.apiKey", "none")
+            salt = bytes.fromhex(self._store.keyed("credential-salt"))
+            self._providers[name] = PROVIDERS[name](
+                ProviderSettings(base_url=base_url, api_key=key, key_source=source, salt=salt)
+            )
+        return self._providers[name]
+
+    def mismatches(self, snapshot: Mapping[str, Any]) -> list[Mismatch]:
+        """See `ports.World.mismatches`."""
+        from hames.sandbox.local import GUARANTEES
+        from hames.tools import TOOLS
+
+        found: list[Mismatch] = []
+        recorded = snapshot["workspace"]
+        path, inode = _identity(recorded["path"])
+        if path != recorded["path"]:
+            found.append(Mismatch("workspace.path", recorded["path"], path))
+        elif inode != recorded["inode"]:
+            found.append(Mismatch("workspace.inode", recorded["inode"], inode))
+        elif not os.path.isdir(snapshot["cwd"]):
+            found.append(Mismatch("cwd", snapshot["cwd"], None))
+        missing = sorted(set(snapshot["tools"]) - {tool.spec.name for tool in TOOLS})
+        if missing:
+            found.append(Mismatch("tools", list(snapshot["tools"]), [tool.spec.name for tool in TOOLS]))
+        guarantees = snapshot["sandbox"].get("guarantees", {})
+        worse = {n: GUARANTEES.get(n) for n, held in guarantees.items() if held == "yes" and GUARANTEES.get(n) != held}
+        if worse:
+            found.append(Mismatch("sandbox.guarantees", {name: guarantees[name] for name in worse}, worse))
+        return found + self._route_mismatches(snapshot["model"])
+
+    def _route_mismatches(self, recorded: Mapping[str, Any]) -> list[Mismatch]:
+        try:
+            route = self.provider(recorded["provider"]).route
+        except Refused as refused:
+            return [Mismatch("model.provider", recorded["provider"], refused.message)]
+        return [
+            Mismatch(f"model.{member}", recorded.get(member), route.get(member))
+            for member in ("baseUrl", "credential")
+            if recorded.get(member) != route.get(member)
+        ]
+
+    # --- equipment ----------------------------------------------------------------------------------------
+
+    def equip(self, session_id: str, snapshot: Mapping[str, Any]) -> Equipment:
+        """See `ports.World.equip`."""
+        from hames.sandbox.local import LocalSandbox
+        from hames.tools import TOOLS
+
+        sandbox = LocalSandbox(
+            Path(snapshot["workspace"]["path"]),
+            Path(snapshot["cwd"]),
+            session_id,
+            self._reaper,
+            reserved=[self._home],
+        )
+        allowed = set(snapshot["tools"])
+        return Equipment(
+            provider=self.provider(snapshot["model"]["provider"]),
+            model=snapshot["model"]["model"],
+            sandbox=sandbox,
+            tools=tuple(tool for tool in TOOLS if tool.spec.name in allowed),
+            assurance=snapshot["assurance"],
+        )
+
+    async def prepare(self) -> None:
+        """See `ports.World.prepare`."""
+        self.reaper_record = await self.processes.start()
+
+    async def check(self, dependency: str, snapshot: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """See `ports.World.check`."""
+        if dependency == "workspace":
+            assert snapshot is not None
+            mismatches = self.mismatches(snapshot)
+            if mismatches:
+                names = ", ".join(mismatch.member for mismatch in mismatches)
+                return {"status": "unavailable", "why": f"The world does not match the snapshot: {names}."}
+            return {"status": "ok"}
+        if dependency == "sandbox":
+            await self.prepare()
+            why = "Commands run unconfined on this host: see `sandboxes` in capabilities/describe."
+            return {"status": "degraded", "why": why, "details": {"backend": "local"}}
+        provider = self.provider(None if snapshot is None else snapshot["model"]["provider"])
+        if provider.name == OFFLINE:
+            return {"status": "degraded", "why": "No model is configured: scripted prompts only."}
+        models = await provider.models()
+        return {"status": "ok", "details": {"provider": provider.name, "models": len(models)}}
+
+    async def aclose(self) -> None:
+        """See `ports.World.aclose`."""
+        for provider in self._providers.values():
+            await provider.aclose()
+        await self.processes.aclose()
+
+
+def _directory(path: str, member: str) -> str:
+    if not os.path.isabs(path):
+        raise Refused("invalid_config", f"{member} must be an absolute path, not {path[:200]!r}.", member=member)
+    if "\0" in path:
+        raise Refused("invalid_config", f"{member} holds a NUL character.", member=member)
+    real = os.path.realpath(path)
+    if not os.path.isdir(real):
+        raise Refused("invalid_config", f"{member} {path[:200]!r} is not a directory here.", member=member)
+    return real
+
+
+def _cwd(workspace: str, wish: str | None) -> str:
+    if wish is None:
+        return workspace
+    real = _directory(os.path.join(workspace, wish), "cwd")
+    if os.path.commonpath([workspace, real]) != workspace:
+        raise Refused("path_outside_mounts", f"cwd {wish[:200]!r} is not within the workspace.", member="cwd")
+    return real
+
+
+def _identity(path: str) -> tuple[str | None, int | None]:
+    real = os.path.realpath(path)
+    try:
+        return real, os.stat(real).st_ino
+    except OSError:
+        return None, None

@@ -1,0 +1,69 @@
+"""`hames`: what a person types. Parses, loads the one command that was typed, and turns failures into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from hames import __version__
+from hames.commands.exits import INTERRUPTED, USAGE
+
+COMMANDS: Mapping[str, str] = {
+    "serve": "speak JSON-RPC 2.0 on stdin and stdout",
+    "run": "run one turn and print its answer",
+    "replay": "print the events of a session",
+    "sessions": "list or show sessions",
+    "describe": "print what this build can do, as JSON",
+    "schema": "print the protocol's JSON Schemas, or write them",
+    "config": "get, set, unset or list settings",
+    "bench": "measure Hames beside the floor of this machine",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage ends with 64 (`sysexits.h`), so that 2 stays free for a limit."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; only the command that is typed is loaded for its options."""
+    parser = _Parser(prog="hames", description="A durable agent harness that other programs drive over stdio.")
+    parser.add_argument("--version", action="version", version=f"hames {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=_Parser)
+    typed = next((word for word in argv if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        if name == typed:
+            import_module(f"hames.commands.{name}").add_arguments(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code."""
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parser_for(words).parse_args(words)
+    command = import_module(f"hames.commands.{arguments.command}")
+    sys.exit(_run(command.run, arguments))
+
+
+def _run(run: object, arguments: argparse.Namespace) -> int:
+    from hames.protocol.errors import HamesError
+
+    try:
+        return run(arguments, os.environ)  # type: ignore[no-any-return,operator]
+    except HamesError as error:
+        sys.stderr.write(f"hames: {error.message}\n")
+        return USAGE if error.kind == "invalid_config" else 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has seen enough; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0

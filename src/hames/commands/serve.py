@@ -1,0 +1,53 @@
+"""`hames serve`: the server on stdin and stdout."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Mapping
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `serve`."""
+    parser.add_argument(
+        "--framing", choices=["auto", "line", "header"], default="auto", help="how frames are told apart"
+    )
+    parser.add_argument(
+        "--on-disconnect",
+        choices=["cancel", "drain"],
+        default="cancel",
+        help="what running turns do when the client is gone",
+    )
+    parser.add_argument(
+        "--no-follow-parent", action="store_true", help="go on when the parent process dies but the pipe stays open"
+    )
+
+
+def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Serve until the client is gone. The process then ends at once: a thread may hang in a full pipe."""
+    from hames.server.stdio import claim_stdio
+
+    stdio = claim_stdio()
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    import anyio
+
+    from hames.app import make_host
+    from hames.config import load_config
+    from hames.server.serve import serve_stdio
+
+    config = load_config(environ)
+
+    async def main() -> None:
+        await serve_stdio(
+            stdio,
+            lambda tasks: make_host(config, environ, tasks, framing=arguments.framing),
+            framing=arguments.framing,
+            on_disconnect=arguments.on_disconnect,
+            follow_parent=not arguments.no_follow_parent,
+        )
+
+    anyio.run(main)
+    os._exit(0)

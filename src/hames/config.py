@@ -1,0 +1,163 @@
+"""Configuration: where it lives, what it holds, what wins. Checked whole before anything uses it.
+
+The environment wins over the file, the file over the defaults. The file is JSON, 0600, in
+`$HAMES_CONFIG`, else `$XDG_CONFIG_HOME/hames/config.json`, else `~/.config/hames/config.json`. Nothing in a
+workspace is read: a project cannot widen what its sessions may do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hames.core.limits import DEFAULTS, LIMITS, check_limit
+from hames.protocol.errors import Refused
+from hames.protocol.jsontext import dumps, loads
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: the environment variable that wins over the file, whether it is secret, its meaning."""
+
+    environment: str
+    meaning: str
+    secret: bool = False
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "model": Setting("HAMES_MODEL", "model of new sessions: `<provider>/<model>`, `offline`"),
+    "providers.compatible.baseUrl": Setting(
+        "HAMES_COMPATIBLE_BASE_URL", "base URL of a Chat Completions server, like http://127.0.0.1:8080/v1"
+    ),
+    "providers.compatible.apiKey": Setting("HAMES_COMPATIBLE_API_KEY", "its key, if it wants one", secret=True),
+    "providers.compatible.model": Setting("HAMES_COMPATIBLE_MODEL", "its model when only the provider is named"),
+    **{
+        f"limits.{name}": Setting(
+            "HAMES_LIMIT_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper(), f"{limit.meaning}, default {limit.default}"
+        )
+        for name, limit in LIMITS.items()
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Values by setting, and where each came from (`environment`, `file`)."""
+
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+    def get(self, name: str) -> Any:
+        """The value of a setting, None when it is not set."""
+        return self.values.get(name)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Every limit, configured or default."""
+        return {name: self.values.get(f"limits.{name}", DEFAULTS[name]) for name in LIMITS}
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """The configuration file."""
+    if "HAMES_CONFIG" in environ:
+        return Path(environ["HAMES_CONFIG"])
+    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return Path(base) / "hames" / "config.json"
+
+
+def home_path(environ: Mapping[str, str]) -> Path:
+    """Where the store lives: `$HAMES_HOME`, else the platform's state directory."""
+    if environ.get("HAMES_HOME"):
+        return Path(environ["HAMES_HOME"])
+    home = environ.get("HOME") or os.path.expanduser("~")
+    return Path(environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")) / "hames"
+
+
+def load_config(environ: Mapping[str, str]) -> Config:
+    """The configuration in force.
+
+    Raises:
+        Refused: `invalid_config`, naming the setting, what it holds and what it may hold.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, value in read_file(config_path(environ)).items():
+        values[name] = check_setting(name, value)
+        sources[name] = "file"
+    for name, setting in SETTINGS.items():
+        if setting.environment in environ:
+            values[name] = check_setting(name, environ[setting.environment])
+            sources[name] = "environment"
+    return Config(values, sources)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings in a file, flat; none when there is no file."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise Refused("invalid_config", f"{path} cannot be read: {error.strerror}.", path=str(path)) from error
+    try:
+        value = loads(raw)
+    except ValueError as error:
+        raise Refused("invalid_config", f"{path} is not JSON: {error}.", path=str(path)) from error
+    if not isinstance(value, dict):
+        raise Refused("invalid_config", f"{path} must hold a JSON object.", path=str(path))
+    return value
+
+
+def check_setting(name: str, value: Any) -> Any:
+    """`value` as the setting `name`; text from a command line or the environment becomes what the setting wants.
+
+    Raises:
+        Refused: `invalid_config`.
+    """
+    if name not in SETTINGS:
+        close = [known for known in SETTINGS if name.lower().replace("_", "") in known.lower()][:3]
+        hint = f" Did you mean {', '.join(close)}?" if close else " `hames config list` shows them all."
+        raise Refused("invalid_config", f"There is no setting {name!r}.{hint}", setting=name)
+    if name.startswith("limits."):
+        number: Any = value
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}", value):
+            number = int(value)
+        try:
+            return check_limit(name.removeprefix("limits."), number)
+        except ValueError as error:
+            raise Refused("invalid_config", f"{name}: {error}.", setting=name) from error
+    if not isinstance(value, str) or not value.strip():
+        raise Refused("invalid_config", f"{name} must be a text that is not empty.", setting=name)
+    if name.endswith("baseUrl") and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
+        raise Refused("invalid_config", f"{name} must be an http or https URL, not {value[:80]!r}.", setting=name)
+    return value
+
+
+def write_setting(path: Path, name: str, value: Any | None) -> None:
+    """Set a setting in the file, or take it out (None); the file is replaced whole, 0600.
+
+    Raises:
+        Refused: `invalid_config`.
+    """
+    values = read_file(path)
+    if value is None:
+        if name not in SETTINGS and name not in values:
+            check_setting(name, "")
+        values.pop(name, None)
+    else:
+        values[name] = check_setting(name, value)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(dumps(dict(sorted(values.items()))) + b"\n")
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(draft, path)
+    except OSError as error:
+        raise Refused("invalid_config", f"{path} cannot be written: {error.strerror}.", path=str(path)) from error

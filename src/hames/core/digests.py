@@ -1,0 +1,35 @@
+"""Digests of content: SHA-256 over RFC 8785 (canonical) JSON, so equal content has one digest anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from hames.protocol.errors import InvalidParams
+
+LEFT_OUT = frozenset({"_meta", "idempotencyKey", "subscribe"})
+"""Not content: they may differ when a request is repeated."""
+
+
+def canonical_digest(value: Any) -> str:
+    """SHA-256, hex, of `value` as canonical JSON.
+
+    Raises:
+        ValueError: it holds what canonical JSON cannot (an integer beyond 2^53, NaN, a lone surrogate).
+    """
+    import rfc8785
+
+    return sha256(rfc8785.dumps(value)).hexdigest()
+
+
+def content_digest(params: Mapping[str, Any]) -> str:
+    """The digest of what a request asks for, less what may differ when it is repeated.
+
+    Raises:
+        InvalidParams: a value has no canonical form.
+    """
+    try:
+        return canonical_digest({name: value for name, value in params.items() if name not in LEFT_OUT})
+    except (ValueError, TypeError) as error:
+        raise InvalidParams("", f"a value has no canonical JSON form: {error}") from error

@@ -1,0 +1,161 @@
+"""A model's answer while it comes: deltas for those who listen, durable chunks for those who come later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import anyio
+
+from hames.core.commands import Draft
+from hames.core.conversation import CallDelta, Part, ReasoningDelta, Reply, TextDelta
+from hames.engine.attempt import Attempt
+from hames.engine.ids import new_id
+from hames.engine.live import LiveItem
+
+
+class _Text:
+    """One item of text: its live part and the chunks that are recorded of it."""
+
+    def __init__(self, attempt: Attempt, kind: str, base_seq: int) -> None:
+        self._attempt = attempt
+        self._kind = "reasoning" if kind == "reasoning" else "message"
+        self.item: LiveItem = attempt.live.open(
+            new_id("i"), attempt.turn_id, "reasoning" if kind == "reasoning" else "message", base_seq
+        )
+        self.recorded = 0
+        self._waiting: list[str] = []
+        self._waiting_bytes = 0
+        self._flushed_at = anyio.current_time()
+
+    def add(self, text: str) -> None:
+        """More text; a chunk is recorded at `chunkBytes`."""
+        before = self.item.size
+        self._attempt.live.add(self.item, text)
+        self._waiting.append(text)
+        self._waiting_bytes += self.item.size - before
+        if self._waiting_bytes >= self._attempt.limits["chunkBytes"]:
+            self.flush()
+
+    def flush(self) -> None:
+        """Record what is not in a chunk yet."""
+        self._flushed_at = anyio.current_time()
+        if not self._waiting:
+            return
+        text, self._waiting = "".join(self._waiting), []
+        data = {"itemId": self.item.item_id, "offset": self.recorded, "text": text}
+        self._attempt.record(Draft(f"{self._kind}.chunk", data))
+        self.recorded += self._waiting_bytes
+        self._waiting_bytes = 0
+
+    def due(self, now: float) -> bool:
+        """Text has waited for `chunkMs`."""
+        return bool(self._waiting) and now - self._flushed_at >= self._attempt.limits["chunkMs"] / 1000
+
+    def close(
+        self, step: int, *, cause: str | None, in_context: bool, parts: Mapping[str, object] | None = None
+    ) -> list[Draft]:
+        """The item's end. What was withdrawn before a chunk of it was kept leaves no trace."""
+        self._attempt.live.close(self.item)
+        text = self.item.text()
+        if not text or (cause is not None and not in_context and self.recorded == 0):
+            return []
+        data: dict[str, object] = {
+            "itemId": self.item.item_id,
+            "text": text,
+            "inContext": in_context,
+            "step": step,
+        }
+        if cause is not None:
+            data["cause"] = cause
+        if parts:
+            data["parts"] = parts
+        return [Draft(f"{self._kind}.completed", data)]
+
+
+class Answer:
+    """Collects the parts of one try. `over` is set when the turn's output limit was passed."""
+
+    def __init__(self, attempt: Attempt, step: int, base_seq: int, stop: Callable[[], None]) -> None:
+        self._attempt = attempt
+        self._step = step
+        self._base_seq = base_seq
+        self._stop = stop
+        self._room = attempt.bounds.output_bytes - attempt.progress.output_bytes
+        self._message: _Text | None = None
+        self._reasoning: _Text | None = None
+        self._calls: dict[int, LiveItem] = {}
+        self.over = False
+        self.shown = False
+
+    def on_part(self, part: Part) -> None:
+        """Take a part as it comes; never waits."""
+        if not self.shown:
+            self.shown = True
+            self._attempt.live.enter("model_streaming")
+        self._room -= len(part.text)
+        if self._room < 0 and not self.over:
+            self.over = True
+            self._stop()
+        match part:
+            case TextDelta():
+                if self._message is None:
+                    self._message = _Text(self._attempt, "message", self._base_seq)
+                self._message.add(part.text)
+            case ReasoningDelta():
+                if self._reasoning is None:
+                    self._reasoning = _Text(self._attempt, "reasoning", self._base_seq)
+                self._reasoning.add(part.text)
+            case CallDelta():
+                self._on_call(part)
+
+    def _on_call(self, part: CallDelta) -> None:
+        item = self._calls.get(part.index)
+        if item is None:
+            item = self._attempt.live.open(new_id("i"), self._attempt.turn_id, "toolArguments", self._base_seq)
+            self._calls[part.index] = item
+        if part.text:
+            self._attempt.live.add(item, part.text)
+
+    async def tick(self) -> None:
+        """Record a chunk of what has waited for `chunkMs`, for as long as the answer comes."""
+        while True:
+            await anyio.sleep(self._attempt.limits["chunkMs"] / 1000)
+            now = anyio.current_time()
+            for text in (self._reasoning, self._message):
+                if text is not None and text.due(now):
+                    text.flush()
+
+    def whole(self, reply: Reply) -> list[Draft]:
+        """The ends of the items of a whole answer."""
+        if reply.reasoning and self._reasoning is None:
+            self.on_part(ReasoningDelta(reply.reasoning))
+        if reply.text and self._message is None:
+            self.on_part(TextDelta(reply.text))
+        self._close_calls()
+        drafts: list[Draft] = []
+        if self._reasoning is not None:
+            drafts += self._reasoning.close(self._step, cause=None, in_context=False)
+        if self._message is not None:
+            counts = bool(reply.text.strip())
+            drafts += self._message.close(self._step, cause=None, in_context=counts, parts=reply.parts)
+        return drafts
+
+    def cut(self, cause: str, *, in_context: bool) -> list[Draft]:
+        """The ends of the items of an answer that is not whole. Calls in the making never count."""
+        self._close_calls()
+        drafts: list[Draft] = []
+        if self._reasoning is not None:
+            drafts += self._reasoning.close(self._step, cause=cause, in_context=False)
+        if self._message is not None:
+            counts = in_context and bool(self._message.item.text().strip())
+            drafts += self._message.close(self._step, cause=cause, in_context=counts)
+        return drafts
+
+    def item_ids(self) -> list[str]:
+        """The text items of this try that have a chunk in the log."""
+        texts = [text for text in (self._reasoning, self._message) if text is not None]
+        return [text.item.item_id for text in texts if text.recorded]
+
+    def _close_calls(self) -> None:
+        for item in self._calls.values():
+            self._attempt.live.close(item)

@@ -1,0 +1,150 @@
+"""One execution of a turn under one fence: the commits of an attempt, and the fold that its steps decide on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from hames.core.commands import Boundary, Command, Draft, Ending, EndTurn, Record, Reply
+from hames.core.context import Conversation
+from hames.core.plan import Progress, TurnBounds
+from hames.core.session import Event
+from hames.core.state import State
+from hames.engine.live import Live
+from hames.ports import Committed, Equipment, Pending, Store
+from hames.protocol.errors import HarnessFault
+from hames.protocol.events import CONVERSATION_TYPES
+from hames.protocol.jsontext import loads
+
+
+class Log:
+    """A session's conversation, folded from its log and kept at its head.
+
+    Events of other writers stand between ours; what we did not write we read.
+    """
+
+    def __init__(self, store: Store, session_id: str, page_bytes: int) -> None:
+        self.conversation = Conversation()
+        self._store = store
+        self._session_id = session_id
+        self._page_bytes = page_bytes
+        self._cursor: str | None = None
+
+    async def catch_up(self, seq: int) -> None:
+        """Fold everything up to `seq` at least."""
+        while self.conversation.seq < seq:
+            page = await self._store.read(
+                self._session_id,
+                after=self._cursor,
+                limit=1_000,
+                max_bytes=self._page_bytes,
+                types=CONVERSATION_TYPES,
+            )
+            for line in page.lines.splitlines():
+                self.conversation.apply(Event.of(loads(b"{" + line + b"}")["event"]))
+            self.conversation.seq = page.last_seq
+            self._cursor = page.cursor
+
+    async def take(self, committed: Committed) -> None:
+        """Fold what a commit of ours appended, and what stands before it."""
+        if not committed.events:
+            return
+        if committed.events[0].seq != self.conversation.seq + 1:
+            await self.catch_up(committed.events[-1].seq)
+            return
+        self.conversation.apply_all(committed.events)
+        self._cursor = committed.cursor
+
+
+class Attempt:
+    """What an attempt needs: its turn, its fence, its equipment, its bounds, and how it records facts."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        session_id: str,
+        turn_id: str,
+        fence: int,
+        log: Log,
+        live: Live,
+        state: State,
+        snapshot: Mapping[str, Any],
+        equipment: Equipment,
+        limits: Mapping[str, int],
+    ) -> None:
+        turn = state.turns[turn_id]
+        self.session_id = session_id
+        self.turn_id = turn_id
+        self.fence = fence
+        self.live = live
+        self.state = state
+        self.snapshot = snapshot
+        self.equipment = equipment
+        self.limits = limits
+        self.bounds = TurnBounds.of(snapshot["limits"], turn.limits)
+        self.ended = False
+        self.may_still_run: list[Any] = []
+        self._store = store
+        self._log = log
+        self._pending: list[Pending] = []
+
+    @property
+    def conversation(self) -> Conversation:
+        """Folded up to the last flush."""
+        return self._log.conversation
+
+    @property
+    def progress(self) -> Progress:
+        """How far the turn is.
+
+        Raises:
+            HarnessFault: `internal`, when the turn has ended.
+        """
+        progress = self._log.conversation.progress
+        if progress is None:
+            raise HarnessFault("internal", f"turn {self.turn_id} has no progress: it has ended")
+        return progress
+
+    def record(self, *drafts: Draft) -> None:
+        """Append facts; they are durable after the next `flush`, in this order."""
+        self._pending.append(self._store.commit(self.session_id, Record(self.fence, self.turn_id, drafts)))
+
+    async def flush(self) -> None:
+        """Until everything recorded is durable and folded.
+
+        Raises:
+            Refused: `lease_lost`. HarnessFault: the store failed; what follows the failed fact was not kept.
+        """
+        pending, self._pending = self._pending, []
+        for one in pending:
+            await self._take(one)
+
+    async def boundary(self, step: int) -> None:
+        """Let in joins and steers before `step`, if there are any."""
+        waiting = any(self.state.turns[turn_id].delivery == "join" for turn_id in self.state.queue)
+        if self.state.steers or waiting:
+            await self._commit(Boundary(self.fence, self.turn_id, step))
+
+    async def end(self, ending: Ending, *drafts: Draft) -> bool:
+        """Append `drafts` and the terminal in one commit; False when a steer came first and the turn goes on."""
+        await self.flush()
+        if self.may_still_run:
+            ending = replace(ending, forced=True, may_still_run=tuple(self.may_still_run))
+        command = EndTurn(self.fence, self.turn_id, ending, drafts, self.equipment.assurance)
+        self.ended = (await self._commit(command)).ended
+        return self.ended
+
+    async def _commit(self, command: Command) -> Reply:
+        return (await self._take(self._store.commit(self.session_id, command))).reply
+
+    async def _take(self, pending: Pending) -> Committed:
+        # Shielded: what is on its way to disk is known before a cancel is acted on. The store bounds the wait.
+        with anyio.CancelScope(shield=True):
+            committed = await pending.wait()
+            self.state = committed.state
+            await self._log.take(committed)
+        return committed

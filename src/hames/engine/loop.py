@@ -1,0 +1,92 @@
+"""The turn loop: ask `next_step`, do it, until the turn has its terminal.
+
+Rule 1: what happens next is decided in `core/plan.py`, not here. Rule 2: a turn ends in exactly one commit,
+`attempt.end`; whatever went wrong, its open calls have results by then (invariants 3 and 5).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hames.core.commands import Ending
+from hames.core.plan import AskModel, Complete, LimitReached, RunTools, StopAtLimit, next_step
+from hames.engine.attempt import Attempt
+from hames.engine.calls import close_open, run_calls
+from hames.engine.model import ask_model
+from hames.protocol.errors import HamesError, HarnessFault
+
+
+async def run_turn(attempt: Attempt, tasks: TaskGroup) -> None:
+    """Run the attempt's turn to its terminal.
+
+    Raises:
+        HamesError: `lease_lost`, or the store failed: the terminal is not written.
+    """
+    while not attempt.ended:
+        step = next_step(attempt.progress, attempt.bounds)
+        match step:
+            case RunTools():
+                await run_calls(attempt, step, tasks)
+            case AskModel():
+                await attempt.boundary(step.step)
+                answered = await ask_model(attempt, step)
+                if answered is not None and not answered.calls and not step.fallback:
+                    await attempt.end(Ending("completed", answered.text), *answered.drafts)
+                elif answered is not None:
+                    attempt.record(*answered.drafts)
+                    await attempt.flush()
+            case Complete():
+                await attempt.end(Ending("completed", step.text))
+            case StopAtLimit():
+                await attempt.end(limit_ending(step.reached, step.text))
+            case _:
+                assert_never(step)
+
+
+def limit_ending(reached: LimitReached, text: str | None) -> Ending:
+    """`failed` at a limit, which is named (AH-LIFE-4)."""
+    fault = HarnessFault(
+        "limit_exceeded",
+        f"The limit {reached.limit} of {reached.configured} was reached.",
+        retryable=False,
+        limit=reached.limit,
+        configured=reached.configured,
+        observed=reached.observed,
+    )
+    return failure_ending(fault, text)
+
+
+def failure_ending(failure: HamesError, text: str | None) -> Ending:
+    """`failed` with the published shape of `failure`."""
+    return Ending("failed", text or None, {"message": failure.message, **failure.data()})
+
+
+async def end_failed(attempt: Attempt, failure: HamesError) -> None:
+    """Give every open call a result, and the turn its terminal."""
+    await attempt.flush()
+    text = attempt.progress.text
+    await attempt.end(failure_ending(failure, text), *close_open(attempt, "not_run", "Not run: the turn failed."))
+
+
+async def end_at_deadline(attempt: Attempt) -> None:
+    """The wall time is over: the turn failed at that limit, unless a cancel came first."""
+    await attempt.flush()
+    reached = LimitReached("wallTimeMs", attempt.bounds.wall_time_ms, attempt.bounds.wall_time_ms)
+    drafts = close_open(attempt, "cancelled", "Cancelled: the turn's time was over.")
+    await attempt.end(limit_ending(reached, attempt.progress.text), *drafts)
+
+
+async def end_cancelled(attempt: Attempt) -> None:
+    """A durable cancel gets its terminal."""
+    await attempt.flush()
+    await attempt.end(Ending("cancelled"), *close_open(attempt, "cancelled", "Cancelled."))
+
+
+async def heartbeats(attempt: Attempt) -> None:
+    """Tell who listens what the turn waits for, for as long as it runs."""
+    while True:
+        await anyio.sleep(attempt.limits["heartbeatMs"] / 1000)
+        attempt.live.beat(attempt.turn_id)

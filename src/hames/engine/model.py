@@ -1,0 +1,233 @@
+"""One step's model request: its tries, what is shown while it comes, and what is kept of it.
+
+Rule 1: a request is in the log before it is sent, and every repeat is (AH-LIFE-5). Rule 2: a deterministic
+refusal is never repeated. Rule 3: no try changes route, model or credential (AH-INV-5).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import anyio
+
+from hames.core.commands import Draft
+from hames.core.context import compose, request_digest, system_prompt
+from hames.core.conversation import ModelRequest, Reply, ToolCall, history_faults
+from hames.core.plan import AskModel
+from hames.core.retry import retry_delay_ms
+from hames.engine.answer import Answer
+from hames.engine.attempt import Attempt
+from hames.engine.ids import new_id
+from hames.ports import ModelLimits, ProviderFailed
+from hames.protocol.errors import HarnessFault
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A whole answer: the facts to record of it, the calls it asks for, and its text."""
+
+    drafts: tuple[Draft, ...]
+    calls: tuple[ToolCall, ...]
+    text: str
+
+
+async def ask_model(attempt: Attempt, step: AskModel) -> Answered | None:
+    """Ask until there is a whole answer; None when the turn's output limit cut it off (the fold shows it).
+
+    Raises:
+        ProviderFailed: no try succeeded, or the answer is not usable.
+        HarnessFault: the history would not be sendable.
+    """
+    request = _request(attempt, step)
+    request_id = new_id("m")
+    waited_ms = 0
+    for number in range(1, attempt.limits["retries"] + 2):
+        await _announce(attempt, step, request, request_id, number)
+        scope = anyio.CancelScope()
+        answer = Answer(attempt, step.step, attempt.state.seq, scope.cancel)
+        try:
+            reply = await _one_try(attempt, request, answer, scope)
+        except ProviderFailed as failure:
+            delay_ms = _delay_ms(attempt, failure, number, waited_ms)
+            _record_failure(attempt, answer, failure, request_id, number, delay_ms)
+            if delay_ms is None:
+                raise
+            waited_ms += delay_ms
+            attempt.live.enter("retry_wait")
+            await anyio.sleep(delay_ms / 1000)
+            continue
+        except anyio.get_cancelled_exc_class():
+            # What was said so far is kept: the next turn can go on from it.
+            for draft in answer.cut("cancelled", in_context=True):
+                attempt.record(draft)
+            raise
+        if reply is None:
+            attempt.record(*answer.cut("limit_exceeded", in_context=False))
+            await attempt.flush()
+            return None
+        return _answered(attempt, step, reply, answer, request_id, number)
+    raise HarnessFault("internal", "the loop of tries ended without an answer")
+
+
+def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
+    system = system_prompt(attempt.snapshot["cwd"], attempt.snapshot.get("instructions"), attempt.progress.instructions)
+    request = compose(
+        attempt.conversation,
+        model=attempt.equipment.model,
+        system=system,
+        tools=tuple(tool.spec for tool in attempt.equipment.tools),
+        fallback=step.fallback,
+    )
+    faults = history_faults(request.messages)
+    if faults:
+        raise HarnessFault("internal", "the history is not sendable", boundary="integration", faults=faults[:10])
+    return request
+
+
+async def _announce(attempt: Attempt, step: AskModel, request: ModelRequest, request_id: str, number: int) -> None:
+    """Durable before the request: what is asked, of whom, and which try this is."""
+    requested = Draft(
+        "model.requested",
+        {
+            "step": step.step,
+            "modelRequestId": request_id,
+            "tryNumber": number,
+            "provider": attempt.equipment.provider.name,
+            "model": request.model,
+            "requestDigest": request_digest(request),
+            "messages": len(request.messages),
+        },
+    )
+    if number == 1:
+        data: dict[str, object] = {"step": step.step}
+        if step.fallback:
+            data["fallback"] = True
+        attempt.record(Draft("step.started", data), requested)
+    else:
+        attempt.record(requested)
+    await attempt.flush()
+    attempt.live.enter("model_waiting")
+
+
+async def _one_try(attempt: Attempt, request: ModelRequest, answer: Answer, scope: anyio.CancelScope) -> Reply | None:
+    limits = attempt.limits
+    bounds = ModelLimits(limits["connectMs"], limits["firstByteMs"], limits["idleMs"], limits["requestMs"])
+    reply: Reply | None = None
+    async with anyio.create_task_group() as ticking:
+        ticking.start_soon(answer.tick)
+        failure: ProviderFailed | None = None
+        with scope:
+            try:
+                reply = await attempt.equipment.provider.stream(request, answer.on_part, bounds)
+            except ProviderFailed as failed:
+                failure = failed  # not raised within the task group, which would wrap it
+        ticking.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return None if answer.over else reply
+
+
+def _delay_ms(attempt: Attempt, failure: ProviderFailed, number: int, waited_ms: int) -> int | None:
+    if not failure.retryable or number > attempt.limits["retries"]:
+        return None
+    return retry_delay_ms(
+        number,
+        base_ms=attempt.limits["retryBaseMs"],
+        retry_after_ms=failure.retry_after_ms,
+        jitter=random.random(),
+        waited_ms=waited_ms,
+        budget_ms=attempt.limits["retryWaitMs"],
+    )
+
+
+def _record_failure(
+    attempt: Attempt,
+    answer: Answer,
+    failure: ProviderFailed,
+    request_id: str,
+    number: int,
+    delay_ms: int | None,
+) -> None:
+    shown = answer.item_ids()
+    drafts = answer.cut("model_failed", in_context=False)
+    if shown:
+        data = {"modelRequestId": request_id, "tryNumber": number, "itemIds": shown, "cause": failure.kind}
+        drafts.append(Draft("model.discarded", data))
+    if failure.usage is not None:
+        drafts.append(_usage(attempt, failure.usage, request_id, number))
+    if delay_ms is not None:
+        error = {"message": failure.message, **failure.data()}
+        drafts.append(
+            Draft(
+                "model.retried",
+                {"modelRequestId": request_id, "tryNumber": number, "delayMs": delay_ms, "error": error},
+            )
+        )
+    if drafts:
+        attempt.record(*drafts)
+
+
+def _usage(attempt: Attempt, counters: object, request_id: str, number: int) -> Draft:
+    return Draft(
+        "usage.recorded",
+        {
+            "modelRequestId": request_id,
+            "tryNumber": number,
+            "provider": attempt.equipment.provider.name,
+            "model": attempt.equipment.model,
+            "counters": counters,
+        },
+    )
+
+
+def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, request_id: str, number: int) -> Answered:
+    calls = () if step.fallback else _own_ids(reply.calls)
+    bad = _unusable(reply, calls)
+    drafts = answer.whole(reply) if bad is None else answer.cut(bad.kind, in_context=True)
+    if reply.usage is not None:
+        drafts.append(_usage(attempt, reply.usage, request_id, number))
+    if bad is not None:
+        attempt.record(*drafts)
+        raise bad
+    drafts += [
+        Draft(
+            "tool.requested",
+            {
+                "callId": call.call_id,
+                "providerCallId": call.provider_id,
+                "tool": call.tool,
+                "arguments": call.arguments,
+                "step": step.step,
+            },
+        )
+        for call in calls
+    ]
+    data: dict[str, object] = {"step": step.step, "modelRequestId": request_id, "stopReason": reply.stop}
+    told = {"rawStopReason": reply.raw_stop, "responseModel": reply.model, "responseId": reply.response_id}
+    data |= {name: value for name, value in told.items() if value is not None}
+    drafts.append(Draft("step.completed", data))
+    return Answered(tuple(drafts), calls, reply.text)
+
+
+def _own_ids(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Calls under our ids; a provider id that is empty or repeated in the answer is replaced, so pairs hold."""
+    seen: set[str] = set()
+    own: list[ToolCall] = []
+    for call in calls:
+        call_id = new_id("c")
+        provider_id = call.provider_id if call.provider_id and call.provider_id not in seen else call_id
+        seen.add(provider_id)
+        own.append(replace(call, call_id=call_id, provider_id=provider_id))
+    return tuple(own)
+
+
+def _unusable(reply: Reply, calls: tuple[ToolCall, ...]) -> ProviderFailed | None:
+    if reply.stop == "content_filter":
+        return ProviderFailed("refused", boundary="model_gateway", stopReason=reply.raw_stop)
+    if reply.stop == "length":
+        # Calls in a cut answer may be cut too: running one would be a guess.
+        return ProviderFailed("output_truncated", boundary="model_gateway", stopReason=reply.raw_stop)
+    if not calls and not reply.text.strip():
+        return ProviderFailed("empty_response", boundary="model_gateway", stopReason=reply.raw_stop)
+    return None

@@ -1,0 +1,343 @@
+"""The sessions of this process: admission, attaching, waiting, shutting down. What the server's handlers call.
+
+Rule 1: an admission is durable before it is answered. Rule 2: reading a session never attaches to it: nothing
+runs until somebody who may pay for it asks (submit, resume with `own`, queue/resume).
+Rule 3: the world is held against a session's snapshot before its first attempt here (AH-INT-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hames.core.commands import (
+    By,
+    CancelTurn,
+    CloseSession,
+    Command,
+    CreateSession,
+    OpenSession,
+    ResumeQueue,
+    SubmitTurn,
+)
+from hames.core.digests import canonical_digest
+from hames.core.state import Turn
+from hames.engine.ids import new_id
+from hames.engine.live import Live
+from hames.engine.worker import Worker
+from hames.ports import Committed, Loaded, Owner, Store, World
+from hames.protocol.errors import HamesError, Refused
+
+OWNER_CHECK_S = 1.0
+"""How often a wait looks whether the other process that runs the session is still there."""
+
+WaitEnd = Literal["ended", "timeout", "held", "unowned"]
+
+
+class Service:
+    """Every session that this process has to do with."""
+
+    def __init__(self, store: Store, world: World, tasks: TaskGroup) -> None:
+        self.store = store
+        self.world = world
+        self.stopping = False
+        self.owner_listeners: set[Callable[[str, Owner | None], None]] = set()
+        self._tasks = tasks
+        self._opening: anyio.Event | None = None
+        self._open_failure: HamesError | None = None
+        self._workers: dict[str, Worker] = {}
+        self._lives: dict[str, Live] = {}
+        self._checked: set[str] = set()
+        self._beating = False
+
+    # --- the store ----------------------------------------------------------------------------------------
+
+    async def opened(self) -> Store:
+        """The store, opened when it is first needed; a failure to open is tried again by the next caller."""
+        while True:
+            if self._opening is None:
+                self._opening = anyio.Event()
+                self._open_failure = None
+                try:
+                    await self.world.prepare()
+                    await self.store.open()
+                except HamesError as failure:
+                    self._open_failure = failure
+                    self._opening.set()
+                    self._opening = None
+                    raise
+                self._opening.set()
+                return self.store
+            await self._opening.wait()
+            if self._open_failure is None:
+                return self.store
+
+    async def commit(self, session_id: str, command: Command) -> Committed:
+        """Decide and append a client's command; durable when this returns."""
+        store = await self.opened()
+        await store.room()
+        return await store.commit(session_id, command).wait()
+
+    async def load(self, session_id: str) -> Loaded:
+        """A session at its head."""
+        return await (await self.opened()).load(session_id)
+
+    # --- admission ----------------------------------------------------------------------------------------
+
+    async def create(
+        self, wish: Mapping[str, Any], *, session_id: str, digest: str, by: By, turn: SubmitTurn | None
+    ) -> Committed:
+        """Make a session; the caller's process attaches to it. A repeat answers the first one."""
+        self._admitting()
+        store = await self.opened()
+        snapshot = self.world.snapshot(wish)
+        snapshot_digest = canonical_digest(snapshot)
+        committed = await self.commit(
+            session_id,
+            CreateSession(
+                snapshot,
+                snapshot_digest,
+                store.keyed(snapshot_digest),
+                digest,
+                by,
+                key=wish.get("idempotencyKey"),
+                title=wish.get("title"),
+                metadata=wish.get("metadata"),
+                turn=turn,
+            ),
+        )
+        if not committed.reply.repeated:
+            self._checked.add(session_id)
+        await self.attach(committed.reply.session_id or session_id)
+        return committed
+
+    async def submit(self, session_id: str, command: SubmitTurn) -> Committed:
+        """Admit a turn, and attach so that it runs."""
+        self._admitting()
+        await self._hold_against_world(await self.load(session_id))
+        committed = await self.commit(session_id, command)
+        await self.attach(session_id)
+        return committed
+
+    async def resume(
+        self,
+        session_id: str,
+        *,
+        expect: Mapping[str, str],
+        own: Literal["prefer", "require", "observe"],
+        recover: Literal["continue", "fail"],
+        by: By,
+    ) -> Loaded:
+        """Attach to a session; an observer only reads. Opens a closed one."""
+        loaded = await self.load(session_id)
+        _expected(loaded, expect)
+        if own == "observe":
+            return loaded
+        self._admitting()
+        await self._hold_against_world(loaded)
+        if own == "require" and loaded.owner is not None and not loaded.owner.mine and loaded.owner.alive:
+            raise Refused("session_owned", **owner_view(loaded.owner))
+        if loaded.state.status == "closed":
+            await self.commit(session_id, OpenSession(by))
+            loaded = await self.load(session_id)
+        await self.attach(session_id, recover=recover)
+        return loaded
+
+    async def resume_queue(self, session_id: str, by: By) -> Committed:
+        """Lift a hold, and attach so that the queue runs."""
+        self._admitting()
+        await self._hold_against_world(await self.load(session_id))
+        committed = await self.commit(session_id, ResumeQueue(by))
+        await self.attach(session_id)
+        return committed
+
+    async def cancel(self, session_id: str, command: CancelTurn) -> Committed:
+        """Make a cancel durable. Where nobody runs the session, the turn is settled here: that costs nothing."""
+        committed = await self.commit(session_id, command)
+        turn = committed.state.active
+        if turn is not None and turn.cancel is not None:
+            await self._settle_unowned(session_id)
+        return committed
+
+    async def close(self, session_id: str, by: By) -> Loaded:
+        """Cancel what runs and waits, wait until nothing runs, close."""
+        while True:
+            committed = await self.commit(session_id, CloseSession(by))
+            if committed.state.status == "closed":
+                break
+            await self._settle_unowned(session_id)
+            await self.store.changed(session_id, committed.state.seq)
+        worker = self._workers.pop(session_id, None)
+        if worker is not None:
+            worker.stop()
+            await worker.done.wait()
+        await self.store.release(session_id)
+        return await self.load(session_id)
+
+    def _admitting(self) -> None:
+        if self.stopping:
+            raise Refused("shutting_down")
+
+    async def _hold_against_world(self, loaded: Loaded) -> None:
+        session_id = loaded.state.session_id
+        if session_id in self._checked:
+            return
+        digest = canonical_digest(dict(loaded.snapshot))
+        if digest != loaded.state.snapshot_digest or self.store.keyed(digest) != loaded.keyed_digest:
+            raise Refused(
+                "authority_mismatch",
+                "The stored snapshot was changed after this store's user signed it.",
+                fields=[{"member": "snapshotDigest", "recorded": loaded.state.snapshot_digest, "found": digest}],
+            )
+        mismatches = self.world.mismatches(loaded.snapshot)
+        if mismatches:
+            fields = [{"member": m.member, "recorded": m.recorded, "found": m.found} for m in mismatches]
+            raise Refused("authority_mismatch", fields=fields)
+        self._checked.add(session_id)
+
+    # --- attaching ----------------------------------------------------------------------------------------
+
+    def live(self, session_id: str) -> Live:
+        """Where the session's previews are to be heard in this process."""
+        return self._lives.setdefault(session_id, Live())
+
+    async def attach(self, session_id: str, *, recover: Literal["continue", "fail"] = "continue") -> None:
+        """Run the session's turns here whenever its lease can be had."""
+        worker = self._workers.get(session_id)
+        if worker is not None and not worker.done.is_set() and not worker.settle_only:
+            return
+        await self._settled_by(worker)
+        self._start_worker(session_id, recover=recover, settle_only=False)
+
+    async def _settle_unowned(self, session_id: str) -> None:
+        worker = self._workers.get(session_id)
+        if worker is not None and not worker.done.is_set():
+            return
+        owner = await self.store.owner(session_id)
+        if owner is None or owner.mine or not owner.alive:
+            self._start_worker(session_id, recover="continue", settle_only=True)
+
+    async def _settled_by(self, worker: Worker | None) -> None:
+        if worker is not None:
+            await worker.done.wait()
+
+    def _start_worker(self, session_id: str, *, recover: Literal["continue", "fail"], settle_only: bool) -> None:
+        def tell(owner: Owner | None) -> None:
+            for listener in list(self.owner_listeners):
+                listener(session_id, owner)
+
+        worker = Worker(
+            self.store,
+            self.world,
+            session_id,
+            tasks=self._tasks,
+            live=self.live(session_id),
+            on_owner=tell,
+            settle_only=settle_only,
+        )
+        worker.recover = recover
+        self._workers[session_id] = worker
+        self._tasks.start_soon(worker.run)
+        if not self._beating:
+            self._beating = True
+            self.store.beat()
+            self._tasks.start_soon(self._beat)
+
+    async def _beat(self) -> None:
+        """Say that this process lives, for as long as it has sessions; a stopped process falls silent."""
+        while True:
+            await anyio.sleep(self.world.limits["leaseMs"] / 3000)
+            self.store.beat()
+
+    def failure(self, session_id: str) -> HamesError | None:
+        """Why the session's worker ended, if it did by itself."""
+        worker = self._workers.get(session_id)
+        return None if worker is None else worker.failure
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    async def wait(self, session_id: str, turn_id: str) -> tuple[Turn, str, WaitEnd]:
+        """Until the turn has its terminal, or cannot get it without somebody acting."""
+        store = await self.opened()
+        while True:
+            loaded = await store.load(session_id)
+            turn, cursor = await store.turn(session_id, turn_id)
+            if turn.ended:
+                return turn, cursor, "ended"
+            if turn.status == "queued" and loaded.state.hold is not None:
+                return turn, cursor, "held"
+            if loaded.owner is None or not loaded.owner.alive:
+                attached = self._workers.get(session_id)
+                if attached is None or attached.done.is_set():
+                    return turn, cursor, "unowned"
+            mine = loaded.owner is not None and loaded.owner.mine
+            with anyio.move_on_after(None if mine else OWNER_CHECK_S):
+                await store.changed(session_id, loaded.state.seq)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    async def shutdown(
+        self, mode: Literal["cancel", "drain"], *, by: By, cause: Literal["disconnect", "shutdown"]
+    ) -> None:
+        """Admit nothing more, cancel or wait for what runs, free the leases."""
+        self.stopping = True
+        workers = [worker for worker in self._workers.values() if not worker.done.is_set()]
+        for worker in workers:
+            worker.stop()
+        if mode == "cancel":
+            async with anyio.create_task_group() as cancelling:
+                for worker in workers:
+                    cancelling.start_soon(self._cancel_running, worker.session_id, by, cause)
+        for worker in workers:
+            await worker.done.wait()
+            await self.store.release(worker.session_id)
+
+    async def _cancel_running(self, session_id: str, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
+        try:
+            owner = await self.store.owner(session_id)
+            if owner is not None and owner.mine:
+                await self.commit(session_id, CancelTurn(by, cause=cause))
+        except HamesError:
+            # Nothing runs, or the store fails: recovery settles from the log.
+            return
+
+    async def aclose(self) -> None:
+        """End every worker at once and close what is open."""
+        for worker in self._workers.values():
+            worker.abandon()
+        for worker in self._workers.values():
+            await worker.done.wait()
+        await self.world.aclose()
+        if self._opening is not None:
+            await self.store.aclose()
+
+
+def owner_view(owner: Owner) -> dict[str, Any]:
+    """Who runs a session, as published."""
+    return {
+        "host": owner.host,
+        "pid": owner.pid,
+        "since": owner.since,
+        "expiresAt": owner.expires_at,
+        "alive": owner.alive,
+        "mine": owner.mine,
+    }
+
+
+def _expected(loaded: Loaded, expect: Mapping[str, str]) -> None:
+    found = {"workspace": loaded.snapshot["workspace"]["path"], "snapshotDigest": loaded.state.snapshot_digest}
+    fields = [
+        {"member": member, "recorded": found[member], "found": value}
+        for member, value in expect.items()
+        if found[member] != value
+    ]
+    if fields:
+        raise Refused("authority_mismatch", "The session is bound to something else than expected.", fields=fields)
+
+
+def fresh_session_id() -> str:
+    """An id for a session whose caller chose none."""
+    return new_id("s")

@@ -1,0 +1,275 @@
+"""One session in this process: its lease, its recovery, its turns one after the other.
+
+    waiting for the lease -> recover what a lost attempt left -> start, run, settle -> wait for the next turn
+
+Rule 1: nothing of a session runs here without the lease; when it is lost, what runs is stopped and not recorded.
+Rule 2: recovery calls no model before the log says what came of the attempt before (AH-LIFE-5).
+Rule 3: cancel and deadline are watched in the log, so it does not matter which process asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hames.core.commands import StartTurn
+from hames.core.state import State
+from hames.core.times import epoch_ms
+from hames.engine.attempt import Attempt, Log
+from hames.engine.live import Live
+from hames.engine.loop import end_at_deadline, end_cancelled, end_failed, heartbeats, run_turn
+from hames.engine.recovery import Left, plan_left, settle_command, start_drafts
+from hames.ports import Equipment, Lease, Loaded, Owner, Store, World
+from hames.protocol.errors import HamesError, HarnessFault, Refused
+
+OWNER_POLL_S = 0.25
+"""How often a worker that waits for somebody else's lease looks whether it is free: a dead owner rings no bell."""
+
+STORE_RETRY_S = 1.0
+"""Between tries to settle a turn whose store failed (full, read-only): it may get room again."""
+
+Why = Literal["cancel", "deadline", "lost"]
+
+
+class Worker:
+    """Runs the turns of one session while this process holds its lease.
+
+    `settle_only`: settle what can be settled without a model (a cancelled turn of a dead owner), then end.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        session_id: str,
+        *,
+        tasks: TaskGroup,
+        live: Live,
+        on_owner: Callable[[Owner | None], None],
+        settle_only: bool = False,
+    ) -> None:
+        self.session_id = session_id
+        self.recover: Literal["continue", "fail"] = "continue"
+        self.settle_only = settle_only
+        self.failure: HamesError | None = None
+        self.done = anyio.Event()
+        self._store = store
+        self._world = world
+        self._tasks = tasks
+        self._live = live
+        self._on_owner = on_owner
+        self._equipment: Equipment | None = None
+        self._log = Log(store, session_id, world.limits["pageBytes"])
+        self._scope = anyio.CancelScope()
+        self._running = False
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Own the session whenever it can be had, until `stop`. Never raises; `failure` says why it ended."""
+        try:
+            with self._scope:
+                while not self._stopping:
+                    await self._serve_one_lease()
+                    if self.settle_only:
+                        break
+        except HamesError as failure:
+            self.failure = failure
+        finally:
+            with anyio.CancelScope(shield=True):
+                if self._equipment is not None:
+                    await self._equipment.sandbox.aclose()
+            self.done.set()
+
+    def stop(self) -> None:
+        """Start no further turn; one that runs goes on to its end."""
+        self._stopping = True
+        if not self._running:
+            self._scope.cancel()
+
+    def abandon(self) -> None:
+        """Stop at once, without a terminal: recovery settles what is left from the log."""
+        self._stopping = True
+        self._scope.cancel()
+
+    async def _serve_one_lease(self) -> None:
+        lease = await self._own()
+        self._on_owner(await self._store.owner(self.session_id))
+        try:
+            await self._serve(lease)
+        except Refused as refused:
+            if refused.kind != "lease_lost":
+                raise
+            self._on_owner(await self._store.owner(self.session_id))
+
+    async def _own(self) -> Lease:
+        while True:
+            claimed = await self._store.claim(self.session_id)
+            if isinstance(claimed, Owner) and claimed.stale and await self._has_work():
+                claimed = await self._take_over(claimed)
+            if isinstance(claimed, Lease):
+                return claimed
+            await anyio.sleep(OWNER_POLL_S)
+
+    async def _take_over(self, owner: Owner) -> Lease | Owner:
+        """Take the session of a process that may only be stopped: fences protect the log, not the workspace, so
+        its commands are ended first."""
+        if owner.reaper is not None:
+            alive = await self._world.processes.stop_foreign(owner.reaper, self.session_id)
+            if alive:
+                raise HarnessFault(
+                    "internal",
+                    f"Commands of process {owner.pid} on this session cannot be ended.",
+                    boundary="sandbox",
+                    mayStillRun=list(alive),
+                )
+        return await self._store.claim(self.session_id, force=True)
+
+    async def _has_work(self) -> bool:
+        state = (await self._store.load(self.session_id)).state
+        return state.running is not None or _startable(state)
+
+    async def _serve(self, lease: Lease) -> None:
+        await self._recover(lease)
+        while not self._stopping and not self.settle_only:
+            loaded = await self._store.load(self.session_id)
+            if loaded.owner is None or not loaded.owner.mine:
+                return
+            if not _startable(loaded.state):
+                await self._store.changed(self.session_id, loaded.state.seq)
+                continue
+            await self._log.catch_up(loaded.state.seq)
+            equipment = self._equip(loaded)
+            committed = await self._store.commit(self.session_id, self._start(lease, loaded)).wait()
+            await self._log.take(committed)
+            if committed.events:
+                await self._run(lease, loaded, committed.state, equipment)
+
+    def _start(self, lease: Lease, loaded: Loaded, left: Left | None = None) -> StartTurn:
+        return StartTurn(
+            lease.fence,
+            {"pid": os.getpid()},
+            now_ms=time.time_ns() // 1_000_000,
+            wall_time_ms=int(loaded.snapshot["limits"].get("wallTimeMs", self._world.limits["wallTimeMs"])),
+            previous=None if left is None else left.plan.reason,
+            drafts=() if left is None else start_drafts(left),
+        )
+
+    def _equip(self, loaded: Loaded) -> Equipment:
+        if self._equipment is None:
+            self._equipment = self._world.equip(self.session_id, loaded.snapshot)
+        return self._equipment
+
+    async def _recover(self, lease: Lease) -> None:
+        """Settle or continue the turn that an attempt before us left."""
+        loaded = await self._store.load(self.session_id)
+        turn = loaded.state.active
+        if turn is None:
+            return
+        await self._log.catch_up(loaded.state.seq)
+        overdue = time.time_ns() // 1_000_000 >= epoch_ms(turn.deadline_at or "")
+        left = plan_left(self._log.conversation, turn, self.recover, overdue=overdue)
+        if left.settles:
+            committed = await self._store.commit(self.session_id, settle_command(left, lease.fence)).wait()
+            await self._log.take(committed)
+        elif not self.settle_only:
+            equipment = self._equip(loaded)
+            committed = await self._store.commit(self.session_id, self._start(lease, loaded, left)).wait()
+            await self._log.take(committed)
+            await self._run(lease, loaded, committed.state, equipment)
+
+    async def _run(self, lease: Lease, loaded: Loaded, state: State, equipment: Equipment) -> None:
+        """Run an attempt to its terminal.
+
+        Raises:
+            Refused: `lease_lost`: another process has the session, and writes the terminal.
+        """
+        assert state.running is not None
+        attempt = Attempt(
+            store=self._store,
+            session_id=self.session_id,
+            turn_id=state.running,
+            fence=lease.fence,
+            log=self._log,
+            live=self._live,
+            state=state,
+            snapshot=loaded.snapshot,
+            equipment=equipment,
+            limits=self._world.limits,
+        )
+        self._running = True
+        try:
+            await self._run_watched(attempt)
+        finally:
+            self._running = False
+
+    async def _run_watched(self, attempt: Attempt) -> None:
+        scope = anyio.CancelScope()
+        why: list[Why] = []
+        failure: HamesError | None = None
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self._watch, attempt, scope, why)
+            beside.start_soon(heartbeats, attempt)
+            with scope:
+                try:
+                    await run_turn(attempt, self._tasks)
+                except HamesError as failed:
+                    failure = failed  # settled below, outside of the task group, which would wrap it
+            beside.cancel_scope.cancel()
+        if not attempt.ended:
+            await self._settle(attempt, why[0] if why else None, failure)
+
+    async def _watch(self, attempt: Attempt, scope: anyio.CancelScope, why: list[Why]) -> None:
+        """Stop the attempt at its deadline, on a durable cancel, or when it is not ours any more."""
+        turn = attempt.state.turns[attempt.turn_id]
+        left_s = (epoch_ms(turn.deadline_at or "") - time.time_ns() // 1_000_000) / 1000
+        with anyio.move_on_after(max(0.0, left_s)) as deadline:
+            reason = await self._until_stopped(attempt)
+        if deadline.cancelled_caught:
+            reason = "deadline"
+        if reason is not None:
+            why.append(reason)
+            scope.cancel()
+
+    async def _until_stopped(self, attempt: Attempt) -> Why | None:
+        while True:
+            loaded = await self._store.load(self.session_id)
+            turn = loaded.state.turns.get(attempt.turn_id)
+            if loaded.owner is None or not loaded.owner.mine:
+                return "lost"
+            if turn is None:
+                return None  # it has its terminal, and the attempt is about to know
+            if turn.fence != attempt.fence:
+                return "lost"
+            if turn.cancel is not None:
+                return "cancel"
+            await self._store.changed(self.session_id, loaded.state.seq)
+
+    async def _settle(self, attempt: Attempt, why: Why | None, failure: HamesError | None) -> None:
+        """Write the terminal. A store that fails is asked again until it takes it, or another process does."""
+        if failure is not None and failure.kind == "lease_lost":
+            raise failure
+        while True:
+            try:
+                if why == "cancel":
+                    await end_cancelled(attempt)
+                elif why == "deadline":
+                    await end_at_deadline(attempt)
+                elif failure is not None:
+                    await end_failed(attempt, failure)
+                else:
+                    raise Refused("lease_lost", f"The attempt of turn {attempt.turn_id} was superseded.")
+                return
+            except HarnessFault as fault:
+                if fault.kind not in {"store_full", "store_unavailable"}:
+                    raise
+                failure = failure or fault
+            await anyio.sleep(STORE_RETRY_S)
+
+
+def _startable(state: State) -> bool:
+    return state.status == "open" and state.running is None and bool(state.queue) and state.hold is None

@@ -1,0 +1,50 @@
+"""Write what is generated from the messages: `make gen`, and `hames schema --write DIR`.
+
+Rule 1: a file is written only when its bytes change, and a schema that no message has any more is removed.
+Rule 2: pages with generated parts are filled where they exist; without them (an installed Hames) only `schemas/` and
+`protocol/openrpc.json` are written.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hames.protocol.schema import documents
+from hames.protocol.tables import PAGES, fill
+
+
+def generated(root: Path) -> dict[Path, bytes]:
+    """Every generated file below `root` with what it should hold. Reads the pages, writes nothing."""
+    files = {root / path: content for path, content in documents().items()}
+    for page in PAGES:
+        path = root / page
+        if path.exists():
+            files[path] = fill(path.read_text("utf-8")).encode()
+    return files
+
+
+def stale(root: Path) -> list[Path]:
+    """Schemas below `root` that no message has any more."""
+    wanted = {root / path for path in documents()}
+    return sorted(path for path in (root / "schemas").rglob("*.json") if path not in wanted)
+
+
+def write(root: Path) -> list[Path]:
+    """Bring the generated files below `root` up to date; those that were written or removed."""
+    changed = []
+    for path, content in generated(root).items():
+        if path.exists() and path.read_bytes() == content:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        changed.append(path)
+    for path in stale(root):
+        path.unlink()
+        changed.append(path)
+    return changed
+
+
+if __name__ == "__main__":
+    for changed_path in write(Path(sys.argv[1] if len(sys.argv) > 1 else ".")):
+        print(changed_path)

@@ -1,0 +1,252 @@
+"""What a provider's failure means, without I/O: its kind, whether to send again, and when.
+
+Rule 1: one table says what a status means. What the provider says of itself (a code, words about the length of
+the context, a used-up quota) goes before the status, since vendors disagree about statuses.
+Rule 2: what leaves here is bounded and free of the credential, also where the provider echoes it.
+Rule 3: waiting alone must be able to cure what is called retryable: a request that is wrong stays wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from hames.ports import ProviderFailed
+from hames.protocol.errors import ErrorKind
+from hames.providers.surrogates import without_surrogates
+
+Phase = Literal["connect", "first_byte", "idle", "total", "stream"]
+
+MESSAGE_CHARS = 500
+"""Longest text of a provider that is passed on."""
+
+MAX_RETRY_AFTER_MS = 24 * 3_600_000
+"""A longer wait that a provider asks for is taken for a day: no budget of waiting reaches that far."""
+
+STATUSES: Final[Mapping[int, tuple[ErrorKind, bool]]] = {
+    400: ("model_gateway", False),
+    401: ("credential_rejected", False),
+    402: ("model_gateway", False),
+    403: ("credential_rejected", False),
+    404: ("model_unavailable", False),
+    408: ("model_gateway", True),
+    409: ("model_gateway", True),
+    413: ("model_gateway", False),
+    422: ("model_gateway", False),
+    425: ("model_gateway", True),
+    429: ("model_gateway", True),
+}
+"""What a status means. Of the others, 500 and more may be sent again and the rest may not."""
+
+_OVERFLOW_CODES = {"context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded"}
+_OVERFLOW_WORDS = re.compile(
+    r"context[ _](length|window|size)|maximum context|prompt is too long|too many (input )?tokens"
+    r"|input is too long|input token count|exceeds? the (maximum|available) (number of )?(context|tokens)",
+    re.IGNORECASE,
+)
+_QUOTA_CODES = {
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "insufficient_balance",
+    "exceeded_current_quota_error",
+}
+_QUOTA_WORDS = re.compile(r"exceeded your current quota|insufficient (balance|credits|funds)", re.IGNORECASE)
+_CREDENTIAL_CODES = {"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error"}
+_WRONG_CODES = {"invalid_request_error", "invalid_request", "invalid_prompt", "content_filter"}
+_UNKNOWN_MODEL_CODES = {"model_not_found", "not_found_error"}
+_TRY_AGAIN = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?\s*(?:ms|h|m|s)(?![a-z]))+)", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|h|m|s)", re.IGNORECASE)
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a provider says about its failure: `codes` are its `code`, `type` and `status`, in lower case."""
+
+    message: str
+    codes: tuple[str, ...] = ()
+    status: int | None = None
+    details: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def code(self) -> str | None:
+        return self.codes[0] if self.codes else None
+
+
+def read_error(document: Any) -> Said:
+    """What a parsed error says. Takes `{"error": {...}}`, `{"error": "text"}` and the shapes of other servers."""
+    if isinstance(document, list) and document:  # Gemini's compatible endpoint wraps its error in an array
+        document = document[0]
+    error = (document.get("error") or document) if isinstance(document, dict) else document
+    if not isinstance(error, dict):
+        return Said(_text(error))
+    numbers = [error.get(name) for name in ("code", "status", "status_code")]
+    status = next((n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and 400 <= n <= 599), None)
+    codes = [error.get(name) for name in ("code", "type", "status")]
+    details = error.get("details")
+    return Said(
+        _text(next((error[name] for name in ("message", "detail", "msg") if error.get(name)), error)),
+        tuple(code.lower() for code in codes if isinstance(code, str) and code),
+        status,
+        tuple(item for item in details if isinstance(item, dict)) if isinstance(details, list) else (),
+    )
+
+
+def read_error_bytes(raw: bytes) -> Said:
+    """As `read_error`, of a body that may be JSON, HTML or anything."""
+    try:
+        return read_error(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        text = raw.decode("utf-8", "replace").strip()
+    if text.startswith("<"):
+        title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
+        return Said("a web page" + (f" titled {' '.join(title[1].split())!r}" if title else ""))
+    return Said(text)
+
+
+def classify(status: int | None, said: Said) -> tuple[ErrorKind, bool]:
+    """The kind of a failure and whether the same request may be sent again.
+
+    `status` is that of the answer, None for an error within a stream that began well.
+    """
+    codes = set(said.codes)
+    status = said.status if status is None else status
+    overflow = codes & _OVERFLOW_CODES or (status in (None, 400, 413, 422) and _OVERFLOW_WORDS.search(said.message))
+    if overflow and status != 429:
+        return "context_overflow", False
+    if _is_used_up(said, codes):
+        return "model_gateway", False
+    if status is not None:
+        return STATUSES.get(status, ("model_gateway", status >= 500))
+    if codes & _CREDENTIAL_CODES:
+        return "credential_rejected", False
+    if codes & _UNKNOWN_MODEL_CODES:
+        return "model_unavailable", False
+    return "model_gateway", not codes & _WRONG_CODES
+
+
+def retry_after_ms(headers: Mapping[str, str], said: Said, now_s: float) -> int | None:
+    """How long the provider asks to wait, None when it does not say.
+
+    Looks at `retry-after-ms`, at `retry-after` (seconds, or a date, RFC 9110 section 10.2.3), at the
+    `google.rpc.RetryInfo` of the body and at the words "try again in". `headers` have lower-case names; `now_s`
+    is the Unix time, used when the answer has no date of its own.
+    """
+    wait = _number(headers.get("retry-after-ms"), 1)
+    after = headers.get("retry-after")
+    if wait is None:
+        wait = _number(after, 1_000)
+    if wait is None and after is not None:
+        wait = _until(after, headers.get("date"), now_s)
+    if wait is None:
+        delays = [item.get("retryDelay") for item in said.details if str(item.get("@type")).endswith("RetryInfo")]
+        wait = next((_duration(delay) for delay in delays if isinstance(delay, str)), None)
+    if wait is None and (words := _TRY_AGAIN.search(said.message)):
+        wait = _duration(words[1])
+    return None if wait is None else int(min(wait, MAX_RETRY_AFTER_MS))
+
+
+def redacted(text: str, secret: str | None) -> str:
+    """`text` without `secret`, in one line of at most `MESSAGE_CHARS` characters."""
+    text = " ".join(without_surrogates(text).split())
+    if secret:
+        text = text.replace(secret, "[redacted]")
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
+
+
+def failed(
+    kind: ErrorKind,
+    message: str,
+    *,
+    retryable: bool,
+    phase: Phase,
+    wait_ms: int | None = None,
+    usage: Mapping[str, int] | None = None,
+    **details: Any,
+) -> ProviderFailed:
+    """A `ProviderFailed` of the model gateway; details that are None are left out."""
+    known = {name: value for name, value in details.items() if value is not None}
+    error = ProviderFailed(kind, message, boundary="model_gateway", retryable=retryable, phase=phase, **known)
+    error.retry_after_ms = wait_ms
+    error.usage = usage
+    return error
+
+
+def refused_by_provider(
+    status: int | None, said: Said, *, phase: Phase, secret: str | None, headers: Mapping[str, str], now_s: float
+) -> ProviderFailed:
+    """The failure that an answer of the provider is, by its status or by an error within the stream."""
+    kind, retryable = classify(status, said)
+    message = redacted(said.message, secret)
+    seen = f"answered {status}" if status is not None and status >= 300 else "reported an error"
+    return failed(
+        kind,
+        f"The provider {seen}: {message or 'no reason given'}",
+        retryable=retryable,
+        phase=phase,
+        wait_ms=retry_after_ms(headers, said, now_s),
+        status=status,
+        providerCode=redacted(said.code, secret)[:100] if said.code else None,
+        providerMessage=message or None,
+        requestId=request_id(headers, secret),
+    )
+
+
+def request_id(headers: Mapping[str, str], secret: str | None) -> str | None:
+    """What the provider calls this request in its own log."""
+    found = next((headers[name] for name in ("x-request-id", "request-id") if headers.get(name)), None)
+    return redacted(found, secret)[:200] if found else None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return repr(value)
+
+
+def _is_used_up(said: Said, codes: set[str]) -> bool:
+    if codes & _QUOTA_CODES:
+        return True
+    # Gemini words a limit per minute as a quota too, but then says when to come back.
+    quotas = [item.get("violations") for item in said.details if str(item.get("@type")).endswith("QuotaFailure")]
+    if quotas:
+        return "PerDay" in str(quotas)
+    return bool(_QUOTA_WORDS.search(said.message)) and not _TRY_AGAIN.search(said.message)
+
+
+def _number(text: str | None, unit_ms: int) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return min(value, MAX_RETRY_AFTER_MS) * unit_ms if value >= 0 else None
+
+
+def _until(date: str, server_date: str | None, now_s: float) -> float | None:
+    then_s = _unix_time(date)
+    if then_s is None:
+        return None
+    # The server's own clock, where it tells it: ours may be wrong by more than the wait.
+    return max(0.0, then_s - (_unix_time(server_date) or now_s)) * 1_000
+
+
+def _unix_time(date: str | None) -> float | None:
+    from email.utils import parsedate_to_datetime  # 10 ms to import, needed after a failure only
+
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _duration(text: str) -> float | None:
+    parts = _DURATION.findall(text)
+    return sum(float(number) * _UNIT_MS[unit.lower()] for number, unit in parts) if parts else None

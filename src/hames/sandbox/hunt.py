@@ -1,0 +1,70 @@
+"""Find and end the processes of a session by the marker in their environment, when their reaper is gone.
+
+Rule 1: this is the last resort. A process that took the marker out of its environment is found only below one
+that kept it; the reaper needs no marker.
+Rule 2: this process and those above it are never touched, even when a tool of that session started them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from hames.sandbox.tree import kill_all
+
+MARKER = "HAMES_SESSION"
+"""The environment variable that names the session in every command it runs."""
+
+
+def stat_fields(pid: int) -> list[str] | None:
+    """`/proc/<pid>/stat` from its third field on (state, ppid, ...); None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The second field is the name in parentheses, which may hold anything.
+            return file.read().rpartition(b")")[2].decode().split()
+    except OSError:
+        return None
+
+
+def start_time(pid: int) -> int | None:
+    """When `pid` started, in clock ticks since boot; None when it is gone or dead."""
+    fields = stat_fields(pid)
+    return None if fields is None or fields[0] in "ZX" else int(fields[19])
+
+
+def ancestors(pid: int) -> set[int]:
+    """`pid` and the processes above it."""
+    found: set[int] = set()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        fields = stat_fields(pid)
+        pid = int(fields[1]) if fields else 0
+    return found
+
+
+def marked(session_id: str) -> set[int]:
+    """The live processes that carry the session's marker, without this one and those above it."""
+    entry = os.fsencode(f"{MARKER}={session_id}")
+    found: set[int] = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                # Empty for a dead process; not readable for one of another user.
+                if entry in file.read().split(b"\0"):
+                    found.add(int(name))
+        except OSError:
+            continue
+    return found - ancestors(os.getpid())
+
+
+def end_marked(session_id: str, *, within_ms: int) -> tuple[int, ...]:
+    """Kill the session's processes and wait until they are gone; the pids that still live after `within_ms`.
+
+    Blocks: call it in a worker thread.
+    """
+    ours = ancestors(os.getpid())
+    deadline = time.monotonic() + within_ms / 1000
+    _, alive = kill_all(lambda: marked(session_id), lambda: not marked(session_id), deadline)
+    return tuple(sorted(pid for pid in alive - ours if start_time(pid) is not None))

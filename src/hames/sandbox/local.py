@@ -1,0 +1,120 @@
+"""The sandbox `local`: the host as it is. File tools stay beneath the workspace; commands are not confined.
+
+Rule 1: paths are walked, never compared as text (`paths.py`).
+Rule 2: a command gets the environment below and what its call adds, nothing else of Hames' own: a key in the
+environment of Hames must not reach a tool (AH-TOOL-10).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from hames.ports import OpenFile, ProcessResult
+from hames.sandbox.command import Command
+from hames.sandbox.hunt import MARKER
+from hames.sandbox.paths import Workspace
+from hames.sandbox.process import ReaperProcesses
+
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
+"""Taken from the environment of Hames, with everything that begins with `LC_`."""
+
+FIXED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""Nobody is there to page or to be asked."""
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+GUARANTEES: Mapping[str, str] = {
+    "fs.write_confined": "no",
+    "fs.read_confined": "no",
+    "fs.protected_subpaths": "no",
+    "net.disabled": "no",
+    "net.destinations": "no",
+    "host.process_hidden": "no",
+    "host.signal_safe": "no",
+    "host.secrets_safe": "no",
+    "limits.pids": "no",
+    "reap.tree": "yes",
+    "reap.owner_death": "yes",
+}
+"""What holds for commands. The file tools are confined besides: they are not what a hostile command would use."""
+
+
+def base_environment(outer: Mapping[str, str]) -> dict[str, str]:
+    """What every command finds, made from the environment `outer` of Hames."""
+    kept = {name: value for name, value in outer.items() if name in PASSED_ON or name.startswith("LC_")}
+    return {"PATH": DEFAULT_PATH, **kept, **FIXED}
+
+
+class LocalSandbox:
+    """Files and commands of one session on the host.
+
+    `workspace` and `cwd` are absolute real paths, the second within the first. `reserved` are directories that no
+    file tool may enter, wherever they are: the store.
+
+    Raises:
+        HarnessFault: `workspace` or `cwd` cannot be used.
+    """
+
+    name = "local"
+    guarantees = GUARANTEES
+
+    def __init__(
+        self,
+        workspace: Path,
+        cwd: Path,
+        session_id: str,
+        processes: ReaperProcesses,
+        *,
+        reserved: Sequence[Path] = (),
+    ) -> None:
+        self._session_id = session_id
+        self._processes = processes
+        self._paths = Workspace(workspace, cwd, reserved=reserved)
+        self._environment = base_environment(os.environ)
+        processes.admit(session_id)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_ms: int,
+        grace_ms: int,
+        keep_bytes: int,
+        keep_end: bool = True,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> ProcessResult:
+        """See `ports.Sandbox.run`. `HAMES_SESSION` is set last: a call cannot take its own marker away."""
+        environment = {**self._environment, **(env or {}), MARKER: self._session_id}
+        with self._paths.enter(cwd) as directory:
+            return await self._processes.run(
+                Command(self._session_id, tuple(argv), environment, directory),
+                timeout_ms=timeout_ms,
+                grace_ms=grace_ms,
+                keep_bytes=keep_bytes,
+                keep_end=keep_end,
+                on_output=on_output,
+            )
+
+    def open(self, path: str) -> OpenFile:
+        """See `ports.Sandbox.open`."""
+        return self._paths.open(path)
+
+    def resolve(self, path: str) -> str:
+        """See `ports.Sandbox.resolve`."""
+        return self._paths.resolve(path)
+
+    def replace(self, path: str, content: bytes) -> bool:
+        """See `ports.Sandbox.replace`."""
+        return self._paths.replace(path, content)
+
+    def directory(self, path: str | None) -> str:
+        """See `ports.Sandbox.directory`."""
+        return self._paths.directory(path)
+
+    async def aclose(self) -> None:
+        """Close the workspace."""
+        self._paths.close()

@@ -1,0 +1,383 @@
+"""Files beneath a workspace, opened and replaced without ever trusting a path as text.
+
+Rule 1: a path is walked one component at a time from a descriptor of the workspace. A link is read from the
+descriptor it was opened by and spliced in; `..` goes back to the directory the walk came through. So whoever swaps
+a directory for a link meanwhile gains nothing, and no path look-up happens after a check.
+Rule 2: each component is compared with the reserved directories by device and inode. That is why the walk is not
+one `openat2(RESOLVE_BENEATH)`: the kernel would not say what it came through.
+Rule 3: a file is opened through the descriptor whose type was checked: a FIFO, device or socket is never opened.
+Rule 4: a file is replaced by a rename within the parent's descriptor: a reader sees the old content or the new.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from hames.protocol.errors import HarnessFault, ToolFailed
+
+MAX_LINKS = 40
+"""Symbolic links followed in one path, as in Linux (path_resolution(7))."""
+
+MAX_DEPTH = 128
+"""Directories held open in one walk: many times what a tree has, and far from the limit on descriptors."""
+
+MAX_PATH_BYTES = 4_096
+"""PATH_MAX of Linux."""
+
+_KINDS = {
+    errno.ENOENT: ("not_found", "does not exist"),
+    errno.ENOTDIR: ("not_a_directory", "leads through something that is not a directory"),
+    errno.EACCES: ("permission_denied", "may not be used: permission denied"),
+    errno.EPERM: ("permission_denied", "may not be changed: operation not permitted"),
+    errno.EROFS: ("permission_denied", "is on a read-only file system"),
+    errno.ENAMETOOLONG: ("invalid_path", "has too long a name"),
+    errno.ELOOP: ("invalid_path", "has too many symbolic links"),
+    errno.ENOSPC: ("no_space", "was not written: no space is left"),
+    errno.EDQUOT: ("no_space", "was not written: the quota is exceeded"),
+    errno.EFBIG: ("no_space", "was not written: it is too large for the file system"),
+    errno.EWOULDBLOCK: ("permission_denied", "is held by another process"),
+}
+
+
+def visible(path: str) -> str:
+    """`path` as it may stand in a message: valid Unicode on one line."""
+    text = path.encode("utf-8", "surrogateescape" if _encodable(path) else "replace").decode("utf-8", "replace")
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def _encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def _failures(path: str) -> Iterator[None]:
+    """Turn an `OSError` about `path` into what the model can act on."""
+    try:
+        yield
+    except OSError as error:
+        kind, text = _KINDS.get(error.errno or 0, ("io_error", f"failed: {error.strerror}"))
+        raise ToolFailed(kind, f"{visible(path)} {text}.") from error
+
+
+class WorkspaceFile:
+    """A regular file that is open for reading; see `ports.OpenFile`."""
+
+    def __init__(self, fd: int, *, path: str, size: int) -> None:
+        self._fd = fd
+        self.path = path
+        self.size = size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most `length` bytes from `offset` on; fewer only at the end of the file.
+
+        Raises:
+            ToolFailed: the file cannot be read.
+        """
+        chunks: list[bytes] = []
+        with _failures(self.path):
+            while length > 0 and (chunk := os.pread(self._fd, length, offset)):
+                chunks.append(chunk)
+                offset += len(chunk)
+                length -= len(chunk)
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """Close it; again does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Workspace:
+    """The tree that file tools may use. Relative paths start at `cwd`, absolute ones must lie within.
+
+    Raises:
+        HarnessFault: `workspace` cannot be opened, or `cwd` is not in it.
+    """
+
+    def __init__(self, workspace: Path, cwd: Path, *, reserved: Sequence[Path] = ()) -> None:
+        if not hasattr(os, "O_PATH"):
+            raise HarnessFault("capability_unavailable", "File tools need Linux.", boundary="sandbox")
+        self._root = str(workspace)
+        self._reserved = tuple(reserved)
+        if not cwd.is_relative_to(workspace):
+            raise HarnessFault("path_outside_mounts", "The working directory is not in the workspace.")
+        self._cwd = cwd.relative_to(workspace).parts
+        try:
+            self._fd = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
+        except OSError as error:
+            raise HarnessFault(
+                "invalid_config", f"The workspace cannot be opened: {error.strerror}.", boundary="sandbox"
+            ) from error
+
+    def close(self) -> None:
+        """Close the workspace; again does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def open(self, path: str) -> WorkspaceFile:
+        """See `ports.Sandbox.open`."""
+        with self._walk(path) as walk:
+            walk.file()
+            # O_NONBLOCK: somebody may hold a lease on it.
+            fd = os.open(f"/proc/self/fd/{walk.fd}", os.O_RDONLY | os.O_NONBLOCK)
+            return WorkspaceFile(fd, path=walk.key, size=os.fstat(fd).st_size)
+
+    def resolve(self, path: str) -> str:
+        """See `ports.Sandbox.resolve`."""
+        with self._walk(path) as walk:
+            return walk.key
+
+    def directory(self, path: str | None) -> str:
+        """See `ports.Sandbox.directory`."""
+        with self._walk(path or ".") as walk:
+            walk.directory()
+            return os.path.normpath(os.path.join(self._root, walk.key))
+
+    @contextmanager
+    def enter(self, path: str | None) -> Iterator[int]:
+        """A descriptor of the directory `path`, of the session's own for None.
+
+        Raises:
+            ToolFailed: not a directory in the workspace.
+        """
+        with self._walk(path or ".") as walk:
+            fd = os.dup(walk.directory())
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def replace(self, path: str, content: bytes) -> bool:
+        """See `ports.Sandbox.replace`. The owner is kept where that is permitted; a hard link is broken."""
+        with self._walk(path) as walk:
+            if path.endswith("/"):
+                raise ToolFailed("not_a_file", f"{visible(path)} names a directory.")
+            if walk.missing:
+                parent, name, old = walk.make_parents(), walk.missing[-1], None
+            else:
+                old = walk.file()
+                _check_writable(walk.fd)
+                parent, name = walk.parent, walk.names[-1]
+            _write_and_rename(parent, name, content, old)
+            return old is None
+
+    @contextmanager
+    def _walk(self, path: str) -> Iterator[_Walk]:
+        if not path or "\0" in path or not _encodable(path):
+            raise ToolFailed("invalid_path", f"{visible(path)!r} is not a path.")
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            raise ToolFailed("invalid_path", f"The path is longer than {MAX_PATH_BYTES} bytes.")
+        with _failures(path), _Walk(self._fd, self._root, self._reserved_ids(), path) as walk:
+            walk.go([] if path.startswith("/") else self._cwd)
+            yield walk
+
+    def _reserved_ids(self) -> set[tuple[int, int]]:
+        # Read anew each time: a reserved directory may be made, or made again, while the session is open.
+        found: set[tuple[int, int]] = set()
+        for directory in self._reserved:
+            with suppress(OSError):
+                status = directory.stat()
+                found.add((status.st_dev, status.st_ino))
+        return found
+
+
+class _Walk:
+    """One walk down the workspace; leaving it closes what it opened.
+
+    `names` and the descriptors lead from the workspace to the last component that exists; `missing` are the
+    names after it.
+    """
+
+    def __init__(self, root_fd: int, root: str, reserved: set[tuple[int, int]], path: str) -> None:
+        self._root = root
+        self._reserved = reserved
+        self._path = path
+        self._fds = [root_fd]
+        self._links = 0
+        self.names: list[str] = []
+        self.missing: list[str] = []
+
+    def __enter__(self) -> _Walk:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._restart()
+
+    @property
+    def fd(self) -> int:
+        """The last component that exists."""
+        return self._fds[-1]
+
+    @property
+    def parent(self) -> int:
+        """The directory of the last component."""
+        return self._fds[-2]
+
+    @property
+    def key(self) -> str:
+        """The canonical name: relative to the workspace, without links."""
+        return "/".join([*self.names, *self.missing]) or "."
+
+    def go(self, start: Sequence[str]) -> None:
+        """Walk from the directory `start`."""
+        todo = deque(start)
+        todo.extend(self._inside(self._path) if self._path.startswith("/") else self._path.split("/"))
+        while todo:
+            name = todo.popleft()
+            if name == "..":
+                self._up()
+            elif name not in ("", "."):
+                self._down(name, todo)
+
+    def file(self) -> os.stat_result:
+        """The status of what the path names, which must be a regular file."""
+        status = self._status()
+        if not stat.S_ISREG(status.st_mode):
+            what = "a directory" if stat.S_ISDIR(status.st_mode) else "a special file"
+            raise ToolFailed("not_a_file", f"{visible(self._path)} is {what}; only regular files can be used.")
+        return status
+
+    def directory(self) -> int:
+        """The descriptor of what the path names, which must be a directory."""
+        if not stat.S_ISDIR(self._status().st_mode):
+            raise ToolFailed("not_a_directory", f"{visible(self._path)} is not a directory.")
+        return self.fd
+
+    def _status(self) -> os.stat_result:
+        if self.missing:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return os.fstat(self.fd)
+
+    def make_parents(self) -> int:
+        """Make the missing directories; the descriptor of the last."""
+        for name in self.missing[:-1]:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=self.fd)
+            self._push(name, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=self.fd))
+        return self.fd
+
+    def _up(self) -> None:
+        if self.missing:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not self.names:
+            raise self._outside()
+        if not stat.S_ISDIR(os.fstat(self.fd).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        os.close(self._fds.pop())
+        self.names.pop()
+
+    def _down(self, name: str, todo: deque[str]) -> None:
+        if self.missing:
+            self.missing.append(name)
+            return
+        try:
+            fd = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=self.fd)
+        except FileNotFoundError:
+            self.missing.append(name)
+            return
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            todo.extendleft(reversed(self._follow(fd)))
+        else:
+            self._push(name, fd)
+
+    def _push(self, name: str, fd: int) -> None:
+        self._fds.append(fd)
+        self.names.append(name)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) in self._reserved:
+            raise ToolFailed("outside_workspace", f"{visible(self._path)} is reserved and closed to tools.")
+        if len(self._fds) > MAX_DEPTH:
+            raise ToolFailed("invalid_path", f"The path is deeper than {MAX_DEPTH} directories.")
+
+    def _follow(self, fd: int) -> list[str]:
+        """The components that the link `fd` stands for."""
+        try:
+            target = os.readlink("", dir_fd=fd)
+        finally:
+            os.close(fd)
+        self._links += 1
+        if self._links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if not target.startswith("/"):
+            return target.split("/")
+        parts = self._inside(target)
+        self._restart()
+        return parts
+
+    def _inside(self, path: str) -> list[str]:
+        """The components of an absolute path below the workspace, which may be spelled through links."""
+        prefix = self._root.rstrip("/") + "/"
+        for spelled in (path, os.path.realpath(path)):
+            if f"{spelled}/".startswith(prefix):
+                return spelled[len(prefix) :].split("/")
+        raise self._outside()
+
+    def _restart(self) -> None:
+        while len(self._fds) > 1:
+            os.close(self._fds.pop())
+        self.names.clear()
+
+    def _outside(self) -> ToolFailed:
+        return ToolFailed(
+            "outside_workspace", f"{visible(self._path)} leads out of the workspace; use a path within it."
+        )
+
+
+def _check_writable(fd: int) -> None:
+    """Renaming over a file needs no permission on it, but one that may not be written stays as it is."""
+    try:
+        os.close(os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno != errno.ETXTBSY:
+            # ETXTBSY, a running program, is no obstacle: it keeps the old file.
+            raise
+
+
+def _write_and_rename(parent: int, name: str, content: bytes, old: os.stat_result | None) -> None:
+    """Write `content` beside `name`, make it durable and put it in place, with the mode of `old`."""
+    temporary = f".hames-{os.urandom(8).hex()}.tmp"
+    # A new file gets the mode that the umask leaves; one that takes another's place shows nobody its content before.
+    fd = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600 if old else 0o666, dir_fd=parent
+    )
+    try:
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            if old is not None:
+                made = os.fstat(fd)
+                if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
+                    with suppress(PermissionError):
+                        os.fchown(fd, old.st_uid, old.st_gid)
+                os.fchmod(fd, stat.S_IMODE(old.st_mode))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+    _sync_directory(parent)
+
+
+def _sync_directory(parent: int) -> None:
+    fd = os.open(f"/proc/self/fd/{parent}", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

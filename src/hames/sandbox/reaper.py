@@ -1,0 +1,264 @@
+"""The reaper: a small process that starts commands and leaves nothing of them running.
+
+Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms>`, one per Hames process.
+
+Rule 1: standard library, `supervisor` and `tree` only, so that it starts in a few milliseconds; one thread, since it
+forks; it never waits for a pipe of a command.
+Rule 2: every command has a supervisor, forked here. The reaper is a subreaper too: it ends what a supervisor leaves
+behind that was killed, and outlives Hames until the last one is done.
+
+Socket (SEQPACKET): `R` with descriptors [control, status, output, cwd, request] runs a command, `A<session>` allows a
+session again that was ended by the listener. The request is a file of NUL-ended fields: session, number of
+arguments, arguments, then `NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL;
+`K` for KILL. Status pipe, one line each: `exit <code>`, `failed <errno>`, `refused`, and last of all
+`reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is `done`, `ended` (taken over),
+`orphaned` (the reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends the
+commands of that session, and is answered with `alive <pid>...` when they are gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import time
+from contextlib import suppress
+
+from hames.sandbox.supervisor import IGNORED, NOT_REAPED, Request, Supervisor, read_request
+from hames.sandbox.tree import (
+    PR_SET_CHILD_SUBREAPER,
+    children,
+    close_all_but,
+    kill_all,
+    prctl,
+    read_now,
+    send_signal,
+    watch_signals,
+    write_line,
+)
+
+BOOT = "import sys; sys.path.append(sys.argv[1]); from hames.sandbox.reaper import main; main(sys.argv[2:])"
+"""How the interpreter gets here; `folder` is the one that holds the package."""
+
+MAX_CONNECTIONS = 16
+MAX_SESSION_ID = 4096
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and the descriptors that came with it, which no program inherits."""
+    # Not `socket.recv_fds`: up to Python 3.13 it drops its flags.
+    room = socket.CMSG_SPACE(5 * 4)
+    message, ancillary, _, _ = channel.recvmsg(8192, room, socket.MSG_CMSG_CLOEXEC)
+    fds: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds += memoryview(data[: len(data) // 4 * 4]).cast("i")
+    return message, fds
+
+
+class Supervised:
+    """What the reaper knows of a supervisor: a copy of its status pipe, to report for it if it is killed."""
+
+    __slots__ = ("session", "status")
+
+    def __init__(self, session: bytes, status: int) -> None:
+        self.session = session
+        self.status = status
+
+
+class Reaper:
+    """Starts supervisors, ends what a killed one leaves behind, and ends sessions for other processes."""
+
+    def __init__(self, *, socket_fd: int, listener_fd: int, reap_s: float) -> None:
+        self.socket = socket.socket(fileno=socket_fd)
+        self.listener = socket.socket(fileno=listener_fd)
+        for end in (self.socket, self.listener):
+            end.setblocking(False)
+            end.set_inheritable(False)
+        self.reap_s = reap_s
+        self.supervised: dict[int, Supervised] = {}
+        self.fallen: list[tuple[int, int]] = []
+        self.hopeless: set[int] = set()
+        self.ended: set[bytes] = set()
+        self.callers: dict[int, tuple[socket.socket, bytes]] = {}
+        self.wake = watch_signals(signal.SIGCHLD)
+        self.poll = select.poll()
+        for fd in (socket_fd, listener_fd, self.wake):
+            self.poll.register(fd, select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until Hames is gone and every supervisor is done."""
+        open_until = float("inf")
+        while self.supervised or open_until == float("inf"):
+            left_s = open_until - time.monotonic()
+            if left_s <= 0:
+                break
+            for fd, _ in self.poll.poll(min(left_s, 3600) * 1000):
+                if fd == self.wake:
+                    read_now(self.wake)
+                elif fd == self.listener.fileno():
+                    self.accept()
+                elif fd != self.socket.fileno():
+                    self.hear(fd)
+                elif not self.serve():
+                    self.poll.unregister(fd)
+                    open_until = time.monotonic() + 2 * self.reap_s
+            self.collect()
+            self.bury()
+            self.answer()
+
+    def serve(self) -> bool:
+        """Take one message from Hames; False when Hames is gone."""
+        try:
+            message, fds = receive(self.socket)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if message.startswith(b"A"):
+            self.ended.discard(message[1:])
+        elif message.startswith(b"R") and len(fds) == 5:
+            self.start(fds)
+            return True
+        for fd in fds:
+            os.close(fd)
+        return bool(message)
+
+    def start(self, fds: list[int]) -> None:
+        """Fork the supervisor of a command."""
+        status = fds[1]
+        request = read_request(fds[4])
+        pid = -1
+        if request.session in self.ended:
+            write_line(status, "refused\nreaped 0 done")
+        else:
+            pid = self.fork(request, fds)
+        for fd in fds:
+            if pid == -1 or fd != status:
+                os.close(fd)
+        if pid != -1:
+            self.supervised[pid] = Supervised(request.session, status)
+
+    def fork(self, request: Request, fds: list[int]) -> int:
+        """The pid of a new supervisor, -1 when there can be none."""
+        me = os.getpid()
+        # A signal between the fork and the new wake pipe would wake the reaper instead of the supervisor.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
+        try:
+            pid = os.fork()
+        except OSError as error:
+            write_line(fds[1], f"failed {error.errno}\nreaped 0 done")
+            pid = -1
+        if pid == 0:
+            try:
+                os._exit(Supervisor(request, fds, reaper=me, reap_s=self.reap_s).run())
+            finally:
+                os._exit(70)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        return pid
+
+    def collect(self) -> None:
+        """Reap the dead, and remember which supervisors fell."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                if pid in self.supervised:
+                    # Only its command can have stopped it; a stopped supervisor protects nobody.
+                    os.kill(pid, signal.SIGKILL)
+                continue
+            self.hopeless.discard(pid)
+            if pid in self.supervised:
+                self.fallen.append((pid, status))
+
+    def orphans(self) -> list[int]:
+        """What killed supervisors left behind: it became the reaper's own."""
+        return [pid for pid in children(os.getpid()) if pid not in self.supervised and pid not in self.hopeless]
+
+    def bury(self) -> None:
+        """Forget the supervisors that fell; end and report what those that were killed left behind."""
+        while self.fallen:
+            pid, result = self.fallen.pop()
+            supervised = self.supervised.pop(pid)
+            if result != 0:
+                self.end_orphans(supervised, reported=result >> 8 == NOT_REAPED)
+            os.close(supervised.status)
+
+    def end_orphans(self, supervised: Supervised, *, reported: bool) -> None:
+        """Kill them, unless the supervisor has tried in vain."""
+
+        def gone() -> bool:
+            self.collect()
+            return not self.orphans()
+
+        killed: set[int] = set()
+        if not reported:
+            killed, _ = kill_all(self.orphans, gone, time.monotonic() + self.reap_s)
+        left = self.orphans()
+        self.hopeless.update(left)
+        if not reported:
+            word = "alive" if left else "reaped"
+            write_line(supervised.status, " ".join([word, str(len(killed)), "lost", *map(str, left)]))
+
+    def accept(self) -> None:
+        """Take a connection of another process."""
+        try:
+            caller, _ = self.listener.accept()
+        except OSError:
+            return
+        caller.setblocking(False)
+        if len(self.callers) >= MAX_CONNECTIONS:
+            caller.close()
+            return
+        self.callers[caller.fileno()] = (caller, b"")
+        self.poll.register(caller.fileno(), select.POLLIN)
+
+    def hear(self, fd: int) -> None:
+        """Take a session id from another process and end that session's commands."""
+        caller, heard = self.callers[fd]
+        data = read_now(fd)
+        if data is None:
+            return
+        heard += data
+        if not data or len(heard) > MAX_SESSION_ID:
+            self.dismiss(fd)
+            return
+        self.callers[fd] = (caller, heard)
+        if heard.endswith(b"\n"):
+            session = heard[:-1]
+            self.ended.add(session)
+            send_signal([pid for pid, one in self.supervised.items() if one.session == session], signal.SIGTERM)
+
+    def answer(self) -> None:
+        """Tell those who asked, as soon as the commands are gone."""
+        busy = {one.session for one in self.supervised.values()}
+        for fd, (caller, heard) in list(self.callers.items()):
+            if heard.endswith(b"\n") and heard[:-1] not in busy:
+                with suppress(OSError):
+                    caller.send(" ".join(["alive", *map(str, sorted(self.hopeless))]).encode() + b"\n")
+                self.dismiss(fd)
+
+    def dismiss(self, fd: int) -> None:
+        """Close a connection."""
+        self.poll.unregister(fd)
+        self.callers.pop(fd)[0].close()
+
+
+def main(arguments: list[str]) -> None:
+    """Run the reaper on the descriptors that Hames gave."""
+    socket_fd, listener_fd, reap_ms = map(int, arguments)
+    close_all_but({0, 1, 2, socket_fd, listener_fd})
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN if number in IGNORED else signal.SIG_DFL)
+    reaper = Reaper(socket_fd=socket_fd, listener_fd=listener_fd, reap_s=reap_ms / 1000)
+    # No collection, and no page copied for one, in the processes forked from here.
+    gc.disable()
+    gc.freeze()
+    reaper.run()

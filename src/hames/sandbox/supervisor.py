@@ -1,0 +1,195 @@
+"""The supervisor: a process that watches one command and ends whatever came of it.
+
+Rule 1: standard library and `tree` only: it is forked from the reaper.
+Rule 2: it never holds a pipe of the command, and the command no descriptor but its stdin, stdout and stderr.
+Rule 3: it is a child subreaper, so whatever the command starts, however it detaches, becomes its child in the end;
+`waitpid` saying ECHILD proves that all is gone.
+Rule 4: it ends the command when its control pipe closes (Hames died), when the reaper dies (parent death signal),
+or when it gets SIGTERM (the session was taken over).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import time
+
+from hames.sandbox.tree import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    children,
+    close_all_but,
+    descendants,
+    kill_all,
+    prctl,
+    read_now,
+    send_signal,
+    watch_signals,
+    write_line,
+)
+
+LINGER_S = 0.1
+"""What the command started may end by itself for this long after the command did: a process substitution writes
+its last lines then."""
+
+NOT_REAPED = 3
+"""Exit status of a supervisor that reported processes it could not kill."""
+
+IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
+"""What the reaper ignores, itself or by way of Python. An ignored signal stays so in a program that is executed."""
+
+
+class Request:
+    """A command to run."""
+
+    # Not a dataclass, here and below: importing those takes longer than starting the interpreter.
+    __slots__ = ("argv", "env", "session")
+
+    def __init__(self, session: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> None:
+        self.session = session
+        self.argv = argv
+        self.env = env
+
+
+def read_request(fd: int) -> Request:
+    """The request in the file `fd`."""
+    data = b""
+    while chunk := os.pread(fd, 2**20, len(data)):
+        data += chunk
+    fields = data.split(b"\0")[:-1]
+    count = 2 + int(fields[1])
+    env = dict(field.split(b"=", 1) for field in fields[count:])
+    return Request(fields[0], fields[2:count], env)
+
+
+def launch(request: Request, output: int) -> int:
+    """Start the command in its own session, writing to `output`; its pid.
+
+    The working directory and the limits are those of this process. `posix_spawn` copies no memory, so it takes a
+    fraction of the time of a fork.
+
+    Raises:
+        OSError: it cannot be executed.
+    """
+    actions = (
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
+        (os.POSIX_SPAWN_DUP2, output, 1),
+        (os.POSIX_SPAWN_DUP2, output, 2),
+    )
+    program = find_program(request.argv[0], request.env.get(b"PATH", b"/usr/bin:/bin"))
+    return os.posix_spawn(
+        program, request.argv, request.env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=IGNORED
+    )
+
+
+def find_program(name: bytes, path: bytes) -> bytes:
+    """`name` as a path, found along `path` unless it is one already.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    if b"/" in name:
+        return name
+    for folder in path.split(b":"):
+        place = os.path.join(folder, name)
+        # Looking first: each place that is tried in vain would cost a process.
+        if folder and os.access(place, os.X_OK) and os.path.isfile(place):
+            return place
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+class Supervisor:
+    """Watches one command, in its own process."""
+
+    def __init__(self, request: Request, fds: list[int], *, reaper: int, reap_s: float) -> None:
+        control, status, output, cwd, _ = fds
+        close_all_but({0, 1, 2, control, status, output, cwd})
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        os.setsid()
+        self.reaper = reaper
+        self.reap_s = reap_s
+        self.control = control
+        self.status = status
+        self.exited = False
+        self.deadline: float | None = None
+        self.terminating = False
+        self.wake = watch_signals(signal.SIGCHLD, signal.SIGTERM)
+        self.main = 0
+        try:
+            os.fchdir(cwd)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            self.main = launch(request, output)
+        except OSError as error:
+            write_line(status, f"failed {error.errno}")
+        os.close(output)
+        os.close(cwd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def collect(self) -> bool:
+        """Reap the dead and report the end of the command; True when no child is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self.main and not self.exited:
+                self.exited = True
+                write_line(self.status, f"exit {os.waitstatus_to_exitcode(status)}")
+
+    def run(self) -> int:
+        """Watch until nothing is left; the exit status of the supervisor."""
+        os.set_blocking(self.control, False)
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(self.wake, select.POLLIN)
+        reason = "done"
+        while not self.collect():
+            if self.exited and self.deadline is None:
+                self.deadline = time.monotonic() + LINGER_S
+            left_s = 3600.0 if self.deadline is None else self.deadline - time.monotonic()
+            if left_s <= 0 or os.getppid() != self.reaper:
+                break
+            poll.poll(left_s * 1000 + 1)
+            if signal.SIGTERM in (read_now(self.wake) or b""):
+                reason = "ended"
+                break
+            if self.obey(read_now(self.control)):
+                break
+        if os.getppid() != self.reaper:
+            reason = "orphaned"
+        return self.finish(reason)
+
+    def obey(self, orders: bytes | None) -> bool:
+        """Follow what the control pipe said; True to kill now."""
+        if orders is None:
+            return False
+        if not orders or b"K" in orders:
+            return True
+        grace_s = min(int(order[1:]) for order in orders.split()) / 1000
+        now = time.monotonic()
+        if not self.terminating:
+            self.terminating = True
+            self.deadline = None
+            tree = descendants(children(os.getpid()))
+            send_signal(tree, signal.SIGTERM)
+            # A stopped process takes the signal when it goes on.
+            send_signal(tree, signal.SIGCONT)
+        self.deadline = min(self.deadline or now + grace_s, now + grace_s)
+        return False
+
+    def finish(self, reason: str) -> int:
+        """Kill what is left and report it."""
+        me = os.getpid()
+        killed, alive = kill_all(lambda: children(me), self.collect, time.monotonic() + self.reap_s)
+        killed.discard(self.main)
+        if alive:
+            write_line(self.status, f"alive {len(killed)} {reason} {' '.join(map(str, sorted(alive)))}")
+            return NOT_REAPED
+        write_line(self.status, f"reaped {len(killed)} {reason}")
+        return 0

@@ -1,0 +1,281 @@
+"""One client: its frames in, its answers and notifications out. Knows no transport, only an `Outlet`.
+
+Rule 1: reading never waits for a turn, a model, a tool or the disk; every request is a task of its own.
+Rule 2: requests that name one session commit in frame order; different sessions never wait for each other.
+Rule 3: an answer that names a session or turn goes out before any event of it (`answered`).
+Rule 4: what goes wrong in a handler becomes one typed error here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hames.protocol.errors import (
+    HAMES_ERROR,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    HamesError,
+    InvalidParams,
+    Refused,
+)
+from hames.protocol.methods import CLIENT_NOTIFICATIONS, METHODS, Method
+from hames.server import rpc
+from hames.server.frames import FrameFault
+from hames.server.handlers import handler_of
+
+if TYPE_CHECKING:
+    from hames.engine.service import Service
+    from hames.server.host import Host
+    from hames.server.subscriptions import Subscription
+
+
+class Outlet(Protocol):
+    """Where payloads go, each as one frame, in order, whole or not at all."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """What the client has not taken yet."""
+        ...
+
+    def send(self, payload: bytes) -> None:
+        """Queue a payload. Never waits."""
+        ...
+
+    def send_lines(self, head: bytes, lines: bytes) -> None:
+        """Queue `head + line + b"}}"` for each of LF-ended `lines`."""
+        ...
+
+    async def room(self, limit_bytes: int) -> None:
+        """Wait until less than that is pending."""
+        ...
+
+
+@dataclass(slots=True)
+class Call:
+    """A request being served. `params` fit the method. `release` lets later requests of the session go on."""
+
+    connection: Connection
+    params: dict[str, Any]
+    release: Callable[[], None]
+    after: list[Callable[[], None]] = field(default_factory=list)
+    """Done once the answer is queued: a subscription's first event comes behind it."""
+
+    @property
+    def host(self) -> Host:
+        """What the process serves with."""
+        return self.connection.host
+
+    async def service(self) -> Service:
+        """The sessions of this process."""
+        return await self.connection.host.service()
+
+    @property
+    def by(self) -> dict[str, Any]:
+        """Who asks, as it stands on events."""
+        return self.connection.by
+
+
+class Connection:
+    """State of one client: handshake, lanes, requests in flight, subscriptions."""
+
+    def __init__(self, host: Host, outlet: Outlet, tasks: TaskGroup, connection_id: str) -> None:
+        self.host = host
+        self.outlet = outlet
+        self.tasks = tasks
+        self.by: dict[str, Any] = {"principal": host.principal, "connectionId": connection_id}
+        self.initialized = False
+        self.subscriptions: dict[str, Subscription] = {}
+        self.sessions: set[str] = set()
+        self._lanes: dict[str, anyio.Event] = {}
+        self._waiting: dict[str | int, anyio.CancelScope] = {}
+        self._short = 0
+        self._no_short = anyio.Event()
+
+    # --- in -----------------------------------------------------------------------------------------------
+
+    def accept(self, frame: bytes | FrameFault) -> None:
+        """Take one frame. Never waits, never raises."""
+        if isinstance(frame, FrameFault):
+            self._refuse_frame(frame)
+            return
+        message = rpc.decode(frame)
+        if isinstance(message, rpc.Batch):
+            self._accept_batch(message)
+        else:
+            self._accept_entry(message, self.outlet.send)
+
+    def _refuse_frame(self, fault: FrameFault) -> None:
+        self.outlet.send(rpc.encode_error(None, fault.code, fault.message, data=fault.data))
+
+    def _accept_entry(self, entry: rpc.Entry, answer: Callable[[bytes], None], *, batched: bool = False) -> None:
+        match entry:
+            case rpc.Request():
+                self._accept_request(entry, answer, batched=batched)
+            case rpc.Notification():
+                self._accept_notification(entry)
+            case rpc.Malformed(answered=True):
+                answer(rpc.encode_error(entry.id, entry.code, entry.message))
+            case _:
+                return
+
+    def _accept_batch(self, batch: rpc.Batch) -> None:
+        answers: list[bytes] = []
+        owed = sum(
+            isinstance(entry, rpc.Request) or (isinstance(entry, rpc.Malformed) and entry.answered)
+            for entry in batch.entries
+        )
+
+        def collect(payload: bytes) -> None:
+            answers.append(payload)
+            if len(answers) == owed:
+                self.outlet.send(rpc.encode_batch(answers))
+
+        for entry in batch.entries:
+            self._accept_entry(entry, collect, batched=True)
+
+    def _accept_notification(self, notification: rpc.Notification) -> None:
+        if notification.method not in CLIENT_NOTIFICATIONS:
+            return
+        scope = self._waiting.get(notification.params.get("id", ""))
+        if scope is not None:
+            scope.cancel()
+
+    def _accept_request(self, request: rpc.Request, answer: Callable[[bytes], None], *, batched: bool) -> None:
+        method = METHODS.get(request.method)
+        refusal = self._refusal(request, method, batched=batched)
+        if refusal is not None or method is None:
+            answer(refusal or b"")
+            return
+        before, mine = self._take_lane(method, request.params)
+        self._short += not method.waits
+        self.tasks.start_soon(self._serve, request, method, before, mine, answer)
+
+    def _refusal(self, request: rpc.Request, method: Method | None, *, batched: bool) -> bytes | None:
+        if method is None:
+            message = f"there is no method {request.method[:80]!r}; rpc.discover lists them"
+            return rpc.encode_error(request.id, METHOD_NOT_FOUND, message)
+        if batched and method.waits:
+            message = f"{method.name} may wait, so it may not stand in a batch; send it by itself"
+            return rpc.encode_error(request.id, INVALID_REQUEST, message)
+        if not self.initialized and not method.early:
+            refused = Refused("not_initialized", f"{method.name} needs `initialize` first.")
+            return rpc.encode_error(request.id, HAMES_ERROR, refused.message, data=refused.data())
+        return None
+
+    # --- order --------------------------------------------------------------------------------------------
+
+    def _take_lane(self, method: Method, params: dict[str, Any]) -> tuple[anyio.Event | None, anyio.Event | None]:
+        session_id = params.get("sessionId")
+        if not method.ordered or not isinstance(session_id, str):
+            return None, None
+        before, mine = self._lanes.get(session_id), anyio.Event()
+        self._lanes[session_id] = mine
+        return before, mine
+
+    def _leave_lane(self, session_id: object, mine: anyio.Event | None) -> None:
+        if mine is None:
+            return
+        mine.set()
+        if isinstance(session_id, str) and self._lanes.get(session_id) is mine:
+            del self._lanes[session_id]
+
+    async def answered(self, session_id: str) -> None:
+        """Until the requests on the session that are being served now have their answers queued.
+
+        Called with events in hand, before they are sent: what they follow from was asked before, so its answer
+        goes first. Later requests are not waited for.
+        """
+        last = self._lanes.get(session_id)
+        if last is not None:
+            await last.wait()
+
+    async def quiet(self) -> None:
+        """Until every request that does not wait for something else has its answer queued."""
+        while self._short:
+            self._no_short = anyio.Event()
+            await self._no_short.wait()
+
+    # --- serving ------------------------------------------------------------------------------------------
+
+    async def _serve(
+        self,
+        request: rpc.Request,
+        method: Method,
+        before: anyio.Event | None,
+        mine: anyio.Event | None,
+        answer: Callable[[bytes], None],
+    ) -> None:
+        session_id = request.params.get("sessionId")
+        call = Call(self, request.params, lambda: self._leave_lane(session_id, mine))
+        try:
+            if before is not None:
+                await before.wait()
+            with anyio.CancelScope() as scope:
+                if method.waits:
+                    self._waiting[request.id] = scope
+                payload = await self._payload(request, method, call)
+            if scope.cancelled_caught:
+                payload = rpc.encode_error(request.id, REQUEST_CANCELLED, "the request was cancelled by its client")
+            answer(payload)
+            for step in call.after:
+                step()
+        finally:
+            if method.waits:
+                self._waiting.pop(request.id, None)
+            else:
+                self._short -= 1
+                self._no_short.set()
+            self._leave_lane(session_id, mine)
+
+    async def _payload(self, request: rpc.Request, method: Method, call: Call) -> bytes:
+        try:
+            handler: Callable[[Call], Awaitable[Any]] = handler_of(method.name)
+            call.params = self._checked(method, request.params)
+            payload = rpc.encode_result(request.id, await handler(call))
+        except InvalidParams as invalid:
+            where = f"params.{invalid.path}" if invalid.path else "params"
+            data = {"path": invalid.path}
+            return rpc.encode_error(request.id, INVALID_PARAMS, f"{where} {invalid.message}", data=data)
+        except HamesError as error:
+            return rpc.encode_error(request.id, HAMES_ERROR, error.message, data=error.data())
+        except Exception as error:
+            # A top border: a defect answers this request, typed, and harms no other.
+            self.host.report(f"{method.name} failed", error)
+            return rpc.encode_error(request.id, INTERNAL_ERROR, f"{method.name} failed inside the server")
+        allowed = self.host.limits["frameOutBytes"]
+        if len(payload) > allowed:
+            too_large = Refused(
+                "frame_too_large",
+                f"The answer has {len(payload)} bytes; ask for less (limit, before, after).",
+                actualBytes=len(payload),
+                allowedBytes=allowed,
+            )
+            return rpc.encode_error(request.id, HAMES_ERROR, too_large.message, data=too_large.data())
+        return payload
+
+    def _checked(self, method: Method, params: dict[str, Any]) -> dict[str, Any]:
+        if method.early:
+            # Answered before pydantic is loaded: start-up is a feature. These check their few members themselves.
+            return params
+        from hames.protocol.validate import check_params
+
+        return check_params(method.params, params)
+
+    # --- out ----------------------------------------------------------------------------------------------
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Send a notification."""
+        self.outlet.send(rpc.encode_notification(method, params))
+
+    def close_subscriptions(self) -> None:
+        """The client is gone."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.stop(None)

@@ -1,0 +1,161 @@
+"""The handshake, what this build is and can do, health, shutdown. Light: `initialize` waits for these imports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hames import __version__
+from hames.core.limits import LIMITS
+from hames.protocol.errors import KINDS, HamesError, InvalidParams, Refused
+from hames.protocol.methods import METHODS, NOTIFICATIONS, PROTOCOL_VERSION, SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from hames.server.connection import Call
+
+SERVER_INFO = {"name": "hames", "version": __version__}
+
+
+async def initialize(call: Call) -> dict[str, Any]:
+    """Agree on a version. Unknown members are ignored, so that a newer client can speak to an older server."""
+    if call.connection.initialized:
+        raise Refused("not_initialized", "This connection is initialized already.")
+    versions = call.params.get("protocolVersions")
+    if not isinstance(versions, list) or not all(isinstance(version, str) for version in versions):
+        raise InvalidParams("protocolVersions", 'is required: a list of strings like ["1"]')
+    client = call.params.get("clientInfo")
+    if not isinstance(client, dict) or not all(isinstance(client.get(k), str) for k in ("name", "version")):
+        raise InvalidParams("clientInfo", "is required: an object with the strings `name` and `version`")
+    if PROTOCOL_VERSION not in versions:
+        raise Refused("unsupported_protocol", supported=[PROTOCOL_VERSION], offered=versions[:20])
+    call.connection.initialized = True
+    call.connection.by["client"] = f"{client['name'][:100]}/{client['version'][:50]}"
+    return {
+        "protocolVersion": PROTOCOL_VERSION,
+        "serverInfo": SERVER_INFO,
+        "capabilities": {
+            "methods": list(METHODS),
+            "notifications": list(NOTIFICATIONS),
+            "deltas": True,
+            "parallelSessions": True,
+            "serialTurns": True,
+        },
+        "limits": limits_view(call),
+        "store": dict(call.host.about_store()),
+        "transport": dict(call.host.transport),
+    }
+
+
+def limits_view(call: Call) -> dict[str, Any]:
+    """Every limit: the value in force, the most a caller may ask for, scope and meaning."""
+    return {
+        name: {
+            "default": call.host.limits[name],
+            "minimum": limit.minimum,
+            "maximum": limit.maximum,
+            "scope": limit.scope,
+            "meaning": limit.meaning,
+        }
+        for name, limit in LIMITS.items()
+    }
+
+
+async def capabilities_describe(call: Call) -> dict[str, Any]:
+    """From the live tables; a test holds it against them."""
+    from hames.protocol.events import EVENTS
+
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "serverInfo": SERVER_INFO,
+        "methods": [
+            {"name": m.name, "summary": m.summary, "ordered": m.ordered, "waits": m.waits, "early": m.early}
+            for m in METHODS.values()
+        ],
+        "notifications": list(NOTIFICATIONS),
+        "events": [
+            {"type": name, "stability": info.stability, "lifecycle": info.lifecycle} for name, info in EVENTS.items()
+        ],
+        "errors": [
+            {"kind": kind, "meaning": info.meaning, "advice": info.advice, "retryable": info.retryable}
+            for kind, info in KINDS.items()
+        ],
+        "hostTools": [],
+        "childProfiles": [],
+        "nativeModelTools": [],
+        "limits": limits_view(call),
+        "contextPolicy": {"compaction": "none", "overflow": "context_overflow ends the turn"},
+        "repeatableFields": ["input"],
+        "attribution": {"fields": [], "coverage": "no attribution is attached to provider requests"},
+        "optional": {
+            "approvals": False,
+            "children": False,
+            "compaction": False,
+            "artifacts": False,
+            "images": False,
+            "mcp": False,
+        },
+        **call.host.about_parts(),
+    }
+
+
+async def ping(call: Call) -> dict[str, Any]:
+    """Answers whatever else runs."""
+    return {}
+
+
+async def rpc_discover(call: Call) -> dict[str, Any]:
+    """The OpenRPC document, built in a thread: it takes a second the first time."""
+    from hames.protocol.schema import openrpc_document
+
+    return await anyio.to_thread.run_sync(openrpc_document)
+
+
+async def tools_list(call: Call) -> dict[str, Any]:
+    """The tools that a session gets."""
+    return {"tools": call.host.about_parts()["parentTools"]}
+
+
+async def models_list(call: Call) -> dict[str, Any]:
+    """Models of a provider, asked of it now."""
+    service = await call.service()
+    await service.opened()
+    provider = service.world.provider(call.params.get("provider"))
+    return {"provider": provider.name, "models": list(await provider.models())}
+
+
+async def health_check(call: Call) -> dict[str, Any]:
+    """Whether what a session needs works now. A failing dependency is an answer, not an error."""
+    service = await call.service()
+    wanted = call.params.get("dependencies", ["store", "sandbox", "provider", "workspace"])
+    snapshot = None
+    if "sessionId" in call.params:
+        snapshot = (await service.load(call.params["sessionId"])).snapshot
+    found: dict[str, Any] = {}
+    for dependency in wanted:
+        try:
+            if dependency == "store":
+                await service.opened()
+                found[dependency] = dict(await service.store.check())
+            elif dependency != "workspace" or snapshot is not None:
+                await service.opened()
+                found[dependency] = dict(await service.world.check(dependency, snapshot))
+        except HamesError as failure:
+            found[dependency] = {"status": "unavailable", "why": failure.message, "details": failure.data()}
+    return {"dependencies": found}
+
+
+async def shutdown(call: Call) -> dict[str, Any]:
+    """Stop; answered once nothing of ours runs, and then the process ends."""
+    mode = call.params.get("mode", "cancel")
+    if mode not in ("cancel", "drain"):
+        raise InvalidParams("mode", "must be `cancel` or `drain`")
+    timeout_ms = call.params.get("timeoutMs")
+    if timeout_ms is not None and (isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0):
+        raise InvalidParams("timeoutMs", "must be an integer of 0 or more")
+    with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000) as bound:
+        await call.host.shut_down(mode, cause="shutdown")
+    if bound.cancelled_caught:
+        await call.host.shut_down("cancel", cause="shutdown")
+    call.after.append(call.host.leaving.set)
+    return {}

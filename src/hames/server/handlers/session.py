@@ -1,0 +1,189 @@
+"""`session/*` and `usage/get`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hames.core.commands import SubmitTurn, UpdateSession
+from hames.core.digests import content_digest
+from hames.core.session import Event
+from hames.core.usage import usage_total
+from hames.core.views import ITEM_TYPES, item_view, queue_view, session_view, turn_view
+from hames.engine.ids import new_id
+from hames.engine.service import fresh_session_id, owner_view
+from hames.protocol.errors import InvalidParams, Refused
+from hames.protocol.jsontext import loads
+from hames.server.handlers.events import subscribe
+from hames.server.handlers.turn import check_input, check_turn_limits, view
+
+if TYPE_CHECKING:
+    from hames.engine.service import Service
+    from hames.ports import Loaded
+    from hames.server.connection import Call
+
+ITEMS = 100
+"""Items of a view unless the caller asks for another number; `before` pages further back."""
+
+MAX_ITEMS = 1_000
+SESSIONS = 50
+MAX_SESSIONS = 200
+
+
+async def session_create(call: Call) -> dict[str, Any]:
+    """Make a session, durable when answered; the same key gives the same session for ever."""
+    params = call.params
+    service = await call.service()
+    session_id = params.get("sessionId") or fresh_session_id()
+    check_turn_limits(params.get("limits", {}), {}, what="server")
+    first = _first_turn(call, params)
+    committed = await service.create(
+        params, session_id=session_id, digest=content_digest(params), by=call.by, turn=first
+    )
+    session_id = committed.reply.session_id or session_id
+    call.connection.sessions.add(session_id)
+    loaded = await service.load(session_id)
+    result: dict[str, Any] = {
+        "session": _session(loaded),
+        "snapshot": loaded.snapshot,
+        "cursor": committed.reply_cursor,
+    }
+    if first is not None and committed.reply.turn_id is not None:
+        result["turn"] = await view(service, session_id, committed.reply.turn_id, committed.reply_cursor)
+    if "subscribe" in params:
+        subscribed = await subscribe(call, session_id, params["subscribe"])
+        result["subscriptionId"] = subscribed["subscriptionId"]
+    return result
+
+
+def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
+    wish = params.get("turn")
+    if wish is None:
+        return None
+    ceiling = params.get("limits", {})
+    return SubmitTurn(
+        turn_id=wish.get("turnId") or new_id("t"),
+        input=check_input(wish["input"], call.host.limits),
+        digest=content_digest(wish),
+        by=call.by,
+        limits=check_turn_limits(wish.get("limits", {}), ceiling, what="session"),
+        instructions=wish.get("instructions"),
+        meta=params.get("_meta"),
+    )
+
+
+def _session(loaded: Loaded) -> dict[str, Any]:
+    owner = None if loaded.owner is None else owner_view(loaded.owner)
+    return session_view(loaded.state, loaded.snapshot, loaded.metadata, loaded.cursor, owner)
+
+
+def _result(loaded: Loaded) -> dict[str, Any]:
+    return {"session": _session(loaded), "snapshot": loaded.snapshot, "cursor": loaded.cursor}
+
+
+async def session_resume(call: Call) -> dict[str, Any]:
+    """Attach; answered from the log at once."""
+    params = call.params
+    service = await call.service()
+    session_id = params["sessionId"]
+    loaded = await service.resume(
+        session_id,
+        expect=params.get("expect", {}),
+        own=params.get("own", "prefer"),
+        recover=params.get("recover", "continue"),
+        by=call.by,
+    )
+    call.connection.sessions.add(session_id)
+    result = _result(loaded)
+    result["view"] = await _view(service, loaded, None, ITEMS)
+    if "subscribe" in params:
+        subscribed = await subscribe(call, session_id, params["subscribe"], default_after=loaded.cursor)
+        result["subscriptionId"] = subscribed["subscriptionId"]
+    return result
+
+
+async def session_get(call: Call) -> dict[str, Any]:
+    """Read a session; with `view` its newest items."""
+    params = call.params
+    service = await call.service()
+    loaded = await service.load(params["sessionId"])
+    result = _result(loaded)
+    if params.get("view", False):
+        limit = min(params.get("limit", ITEMS), MAX_ITEMS)
+        result["view"] = await _view(service, loaded, params.get("before"), limit)
+    return result
+
+
+async def _view(service: Service, loaded: Loaded, before: str | None, limit: int) -> dict[str, Any]:
+    state = loaded.state
+    page = await service.store.read(
+        state.session_id,
+        before=before,
+        limit=limit,
+        max_bytes=service.world.limits["pageBytes"],
+        types=tuple(ITEM_TYPES),
+    )
+    lines = [loads(b"{" + line + b"}") for line in page.lines.splitlines()]
+    turns, cursor = await service.store.turns(state.session_id, before=None, limit=20, status=None)
+    held = state.hold is not None
+    return {
+        "items": [item_view(Event.of(line["event"]), line["cursor"]) for line in lines],
+        "turns": [turn_view(turn, state.session_id, cursor, held=held) for turn in turns],
+        "queue": queue_view(state),
+        "usage": usage_total(state.usage),
+        "hasMore": len(lines) == limit,
+    }
+
+
+async def session_list(call: Call) -> dict[str, Any]:
+    """Sessions, newest first."""
+    params = call.params
+    service = await call.service()
+    await service.opened()
+    limit = min(params.get("limit", SESSIONS), MAX_SESSIONS)
+    page = params.get("page")
+    if page is not None and not (page.isascii() and page.isdigit()):
+        raise InvalidParams("page", f"must be what `nextPage` gave, not {page[:40]!r}")
+    found = await service.store.sessions(
+        workspace=params.get("workspace"),
+        query=params.get("query"),
+        before=None if page is None else int(page),
+        limit=limit,
+    )
+    result: dict[str, Any] = {"sessions": [_session(loaded) for _, loaded in found]}
+    if len(found) == limit:
+        result["nextPage"] = str(found[-1][0])
+    return result
+
+
+async def session_update(call: Call) -> dict[str, Any]:
+    """Change the title."""
+    params = call.params
+    service = await call.service()
+    committed = await service.commit(params["sessionId"], UpdateSession(params["title"], call.by))
+    loaded = await service.load(params["sessionId"])
+    return {"session": _session(loaded), "effective": "now", "cursor": committed.cursor}
+
+
+async def session_close(call: Call) -> dict[str, Any]:
+    """Cancel what runs, close; answered when nothing of the session runs."""
+    service = await call.service()
+    # Others of the session go on meanwhile: a close may wait for a tool to be reaped.
+    call.release()
+    loaded = await service.close(call.params["sessionId"], call.by)
+    for subscription in list(call.connection.subscriptions.values()):
+        if subscription.session_id == call.params["sessionId"]:
+            await subscription.sent_through(loaded.state.seq)
+    return _result(loaded)
+
+
+async def usage_get(call: Call) -> dict[str, Any]:
+    """Usage of the session, or of one turn."""
+    params = call.params
+    service = await call.service()
+    loaded = await service.load(params["sessionId"])
+    if "turnId" not in params:
+        return {"usage": usage_total(loaded.state.usage), "cursor": loaded.cursor}
+    turn, cursor = await service.store.turn(params["sessionId"], params["turnId"])
+    if turn.host is not None:
+        raise Refused("turn_joined", turnId=turn.turn_id, hostTurnId=turn.host)
+    return {"usage": usage_total(turn.usage), "cursor": cursor}

@@ -1,0 +1,85 @@
+"""What a process serves with: made by the composition root, shared by its connections, loaded by need.
+
+The store and the world are made when a session is first asked for: `initialize`, `ping` and
+`capabilities/describe` start nothing, open nothing and import little.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+if TYPE_CHECKING:
+    from hames.engine.service import Service
+    from hames.ports import Owner, Store, World
+    from hames.server.connection import Connection
+
+
+class Host:
+    """The parts behind a connection.
+
+    `make` gives the store and the world; `about_store` and `about_parts` describe them without making them.
+    """
+
+    def __init__(
+        self,
+        *,
+        principal: str,
+        limits: Mapping[str, int],
+        make: Callable[[], tuple[Store, World]],
+        about_store: Callable[[], Mapping[str, Any]],
+        about_parts: Callable[[], Mapping[str, Any]],
+        transport: Mapping[str, Any],
+        tasks: TaskGroup,
+    ) -> None:
+        self.principal = principal
+        self.limits = limits
+        self.about_store = about_store
+        self.about_parts = about_parts
+        self.transport = transport
+        self.connections: set[Connection] = set()
+        self.leaving = anyio.Event()
+        self._make = make
+        self._tasks = tasks
+        self._service: Service | None = None
+
+    async def service(self) -> Service:
+        """The sessions of this process; made at the first call."""
+        if self._service is None:
+            from hames.engine.service import Service
+
+            store, world = self._make()
+            self._service = Service(store, world, self._tasks)
+            self._service.owner_listeners.add(self._tell_owner)
+        return self._service
+
+    def _tell_owner(self, session_id: str, owner: Owner | None) -> None:
+        from hames.engine.service import owner_view
+
+        view = None if owner is None or not owner.alive else owner_view(owner)
+        params = {"sessionId": session_id, "owner": view, "mine": owner is not None and owner.mine}
+        for connection in self.connections:
+            if session_id in connection.sessions:
+                connection.notify("ownership", params)
+
+    async def shut_down(self, mode: Literal["cancel", "drain"], *, cause: Literal["disconnect", "shutdown"]) -> None:
+        """Admit nothing more; cancel or wait for what runs; free the leases."""
+        if self._service is not None:
+            await self._service.shutdown(mode, by={"principal": self.principal}, cause=cause)
+
+    async def aclose(self) -> None:
+        """Close what was opened."""
+        if self._service is not None:
+            await self._service.aclose()
+
+    def report(self, what: str, error: BaseException) -> None:
+        """One line for the operator about a defect: its type and place, no content."""
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = "" if place is None else f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
+        sys.stderr.write(f"hames: {what}: {type(error).__name__}{where}: {str(error)[:300]}\n")

@@ -1,0 +1,166 @@
+"""`hames serve`: one connection on stdin and stdout, from the first byte to an orderly exit.
+
+Rule 1: the end of stdin, SIGTERM, SIGHUP, a broken stdout and a dead parent are one thing: stop admitting, apply
+`on_disconnect`, settle, leave. Rule 2: leaving is bounded, whatever hangs: what is not settled then, recovery
+settles from the log.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hames.server.connection import Connection
+from hames.server.frames import FrameDecoder, encode_frame
+from hames.server.host import Host
+from hames.server.stdio import Reader, Stdio, Writer
+from hames.threads import LoopPort
+
+LEAVE_S = 0.75
+"""For running turns to be cancelled and settled when the client is gone; the published bound is 1 s in all."""
+
+CLOSE_S = 0.2
+"""For the store and the reaper to be closed after that."""
+
+MAX_UNREAD_ANSWERS = 16 * 2**20
+"""Answers that the client has not taken, in bytes, beyond which its requests are not read either."""
+
+
+class StdioOutlet:
+    """Frames payloads as the client does, once it is known how."""
+
+    def __init__(self, writer: Writer, decoder: FrameDecoder) -> None:
+        self._writer = writer
+        self._decoder = decoder
+
+    @property
+    def pending_bytes(self) -> int:
+        """What the client has not taken yet."""
+        return self._writer.pending_bytes
+
+    def send(self, payload: bytes) -> None:
+        """Queue a payload as one frame."""
+        self._writer.send(encode_frame(payload, self._decoder.framing))
+
+    def send_lines(self, head: bytes, lines: bytes) -> None:
+        """Queue one frame a line; a page costs one replacement where frames are lines."""
+        if self._decoder.framing == "line":
+            self._writer.send(head + lines[:-1].replace(b"\n", b"}}\n" + head) + b"}}\n")
+            return
+        for line in lines.splitlines():
+            self.send(head + line + b"}}")
+
+    async def room(self, limit_bytes: int) -> None:
+        """Wait until less than that is pending."""
+        await self._writer.room(limit_bytes)
+
+
+class _Inlet:
+    """Bytes to frames to the connection. Waits only when the client does not take its answers.
+
+    The reader's callbacks run outside of any task, so they only wake the one that feeds.
+    """
+
+    def __init__(self, decoder: FrameDecoder, connection: Connection, writer: Writer) -> None:
+        self.reader: Reader | None = None
+        self.ended = anyio.Event()
+        self._decoder = decoder
+        self._connection = connection
+        self._writer = writer
+        self._chunks: deque[bytes] = deque()
+        self._woken = anyio.Event()
+        self._at_end = False
+
+    def on_data(self, chunk: bytes) -> None:
+        """Take bytes."""
+        self._chunks.append(chunk)
+        self._woken.set()
+
+    def on_end(self, _: object) -> None:
+        """The stream ended."""
+        self._at_end = True
+        self._woken.set()
+
+    async def feed(self) -> None:
+        """Decode and dispatch what comes, until the end."""
+        while True:
+            while self._chunks:
+                await self._writer.room(MAX_UNREAD_ANSWERS)
+                chunk = self._chunks.popleft()
+                for frame in self._decoder.feed(chunk):
+                    self._connection.accept(frame)
+                if self.reader is not None:
+                    self.reader.consumed(len(chunk))
+            if self._at_end:
+                break
+            await self._woken.wait()
+            self._woken = anyio.Event()
+        for frame in self._decoder.end():
+            self._connection.accept(frame)
+        self.ended.set()
+
+
+async def serve_stdio(
+    stdio: Stdio,
+    make_host: Callable[[TaskGroup], Host],
+    *,
+    framing: Literal["auto", "line", "header"],
+    on_disconnect: Literal["cancel", "drain"],
+    follow_parent: bool,
+) -> None:
+    """Serve until the client is gone or asks to stop."""
+    async with anyio.create_task_group() as tasks:
+        host = make_host(tasks)
+        port = LoopPort()
+        gone = anyio.Event()
+        decoder = FrameDecoder(host.limits["frameInBytes"], framing)
+        writer = Writer(stdio.stdout, port, on_broken=lambda _: gone.set())
+        connection = Connection(host, StdioOutlet(writer, decoder), tasks, "stdio")
+        host.connections.add(connection)
+        inlet = _Inlet(decoder, connection, writer)
+        reader = Reader(stdio.stdin, port, on_data=inlet.on_data, on_end=inlet.on_end, follow_parent=follow_parent)
+        inlet.reader = reader
+        writer.start()
+        reader.start()
+        tasks.start_soon(inlet.feed)
+        tasks.start_soon(_on_signal, gone)
+        await _first_of(gone, inlet.ended, host.leaving)
+        if not host.leaving.is_set():
+            with anyio.move_on_after(LEAVE_S / 2):
+                await connection.quiet()
+            await _disconnect(host, on_disconnect)
+        connection.close_subscriptions()
+        with anyio.move_on_after(CLOSE_S):
+            await host.aclose()
+        await writer.drain(CLOSE_S)
+        tasks.cancel_scope.cancel()
+
+
+async def _disconnect(host: Host, on_disconnect: Literal["cancel", "drain"]) -> None:
+    if on_disconnect == "drain":
+        await host.shut_down("drain", cause="disconnect")
+        return
+    with anyio.move_on_after(LEAVE_S):
+        await host.shut_down("cancel", cause="disconnect")
+
+
+async def _on_signal(gone: anyio.Event) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP, signal.SIGINT) as received:
+        async for _ in received:
+            gone.set()
+
+
+async def _first_of(*events: anyio.Event) -> None:
+    async with anyio.create_task_group() as waiting:
+
+        async def wait(event: anyio.Event) -> None:
+            await event.wait()
+            waiting.cancel_scope.cancel()
+
+        for event in events:
+            waiting.start_soon(wait, event)

@@ -1,0 +1,153 @@
+"""A subscription: a position in a session's log from which a client gets every event once, and previews.
+
+Rule 1: it is a position, not a queue: it reads the store past its cursor, and waits for room before it sends, so
+a client that stops reading costs no memory, loses nothing and slows nobody.
+Rule 2: what it sends are the stored bytes (invariant 2). Rule 3: deltas are dropped rather than waited for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from hames.engine.live import Listener, LiveItem
+from hames.protocol.errors import HamesError
+from hames.server import rpc
+
+if TYPE_CHECKING:
+    from hames.engine.service import Service
+    from hames.server.connection import Connection
+
+SEND_BYTES = 256 * 1024
+"""Events sent at once: what a reader that falls behind has in memory here, beside `ROOM_BYTES`."""
+
+ROOM_BYTES = 1024 * 1024
+"""Pending bytes of a connection beyond which events wait and deltas are dropped."""
+
+CATCH_UP_BYTES = 256 * 1024
+"""Largest delta: the text that a late subscriber missed comes in pieces."""
+
+
+class Subscription(Listener):
+    """Sends a session's events after `cursor` (`seq`) to one connection, until it is stopped."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        service: Service,
+        *,
+        subscription_id: str,
+        session_id: str,
+        cursor: str | None,
+        seq: int,
+        deltas: bool,
+    ) -> None:
+        self.subscription_id = subscription_id
+        self.session_id = session_id
+        self.seq = seq
+        self._cursor = cursor
+        self._deltas = deltas
+        self._connection = connection
+        self._service = service
+        self._offsets: dict[str, int] = {}
+        self._scope = anyio.CancelScope()
+        self._moved = anyio.Event()
+        self._head = b'{"jsonrpc":"2.0","method":"event","params":{"subscriptionId":"%b",' % subscription_id.encode()
+
+    def start(self) -> None:
+        """Begin, behind the answer that names the subscription."""
+        self._service.live(self.session_id).listeners.add(self)
+        self._connection.tasks.start_soon(self._run)
+
+    def stop(self, reason: str | None) -> None:
+        """End it; with a reason the client is told."""
+        self._scope.cancel()
+        self._service.live(self.session_id).listeners.discard(self)
+        self._connection.subscriptions.pop(self.subscription_id, None)
+        self._moved.set()
+        if reason is not None:
+            params = {"subscriptionId": self.subscription_id, "reason": reason}
+            self._connection.notify("subscription/closed", params)
+
+    async def sent_through(self, seq: int) -> None:
+        """Until everything up to `seq` has been sent, or the subscription ended."""
+        while self.seq < seq and not self._scope.cancel_called:
+            await self._moved.wait()
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                await self._pump()
+        except HamesError as failure:
+            self.stop(failure.kind)
+
+    async def _pump(self) -> None:
+        store = self._service.store
+        outlet = self._connection.outlet
+        events = self._connection.host.limits["pageEvents"]
+        while True:
+            page = await store.read(self.session_id, after=self._cursor, limit=events, max_bytes=SEND_BYTES)
+            if page.count:
+                await self._connection.answered(self.session_id)
+                await outlet.room(ROOM_BYTES)
+                outlet.send_lines(self._head, page.lines)
+            self._cursor, self.seq = page.cursor, page.last_seq
+            moved, self._moved = self._moved, anyio.Event()
+            moved.set()
+            if not page.more:
+                self._catch_up_previews()
+                await store.changed(self.session_id, self.seq)
+
+    # --- previews -----------------------------------------------------------------------------------------
+
+    def delta(self, item: LiveItem, offset: int, text: str) -> None:
+        """Pass on more text, unless the client is behind: chunks and the whole item make up for it."""
+        if not self._deltas or self.seq < item.base_seq:
+            return
+        if self._connection.outlet.pending_bytes > ROOM_BYTES:
+            return
+        if offset and item.item_id not in self._offsets:
+            self._send_delta(item, 0, item.text())
+            return
+        self._send_delta(item, offset, text)
+
+    def _catch_up_previews(self) -> None:
+        """At the head: what is being produced now, from its start, where nothing of it was sent yet."""
+        items = self._service.live(self.session_id).items
+        self._offsets = {item: offset for item, offset in self._offsets.items() if item in items}
+        if not self._deltas:
+            return
+        for item in items.values():
+            if item.item_id not in self._offsets and item.size and self.seq >= item.base_seq:
+                self._send_delta(item, 0, item.text())
+
+    def _send_delta(self, item: LiveItem, offset: int, text: str) -> None:
+        if len(text) > CATCH_UP_BYTES // 4:
+            for start in range(0, len(text), CATCH_UP_BYTES // 4):
+                piece = text[start : start + CATCH_UP_BYTES // 4]
+                self._send_one(item, offset, piece)
+                offset += len(piece.encode())
+            return
+        self._send_one(item, offset, text)
+
+    def _send_one(self, item: LiveItem, offset: int, text: str) -> None:
+        self._offsets[item.item_id] = offset
+        params: dict[str, Any] = {
+            "subscriptionId": self.subscription_id,
+            "sessionId": self.session_id,
+            "turnId": item.turn_id,
+            "itemId": item.item_id,
+            "kind": item.kind,
+            "offset": offset,
+            "text": text,
+        }
+        self._connection.outlet.send(rpc.encode_notification("delta", params))
+
+    def heartbeat(self, turn_id: str, phase: str, since_ms: int) -> None:
+        """Pass on that the turn waits: once a connection, by its oldest subscription to the session."""
+        subscriptions = self._connection.subscriptions.values()
+        first = next((one for one in subscriptions if one.session_id == self.session_id), None)
+        if first is self and self._connection.outlet.pending_bytes <= ROOM_BYTES:
+            params = {"sessionId": self.session_id, "turnId": turn_id, "phase": phase, "sinceMs": since_ms}
+            self._connection.notify("heartbeat", params)

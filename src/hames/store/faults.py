@@ -1,0 +1,72 @@
+"""The one place where errors of SQLite and of the file system become ours."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from hames.protocol.errors import HarnessFault
+
+FOREIGN = (apsw.Error, OSError)
+"""What this package translates; anything else is a bug in it."""
+
+_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_REASONS: dict[type[BaseException], str] = {
+    apsw.BusyError: "another program holds the database locked; end it, or wait",
+    apsw.LockedError: "another program holds the database locked; end it, or wait",
+    apsw.ReadOnlyError: "it may only be read; check the permissions of the directory and its files",
+    apsw.CantOpenError: "it cannot be opened; check that the directory exists and may be written to",
+    apsw.PermissionsError: "permission is denied; check the permissions of the directory and its files",
+    apsw.AuthError: "permission is denied; check the permissions of the directory and its files",
+    apsw.IOError: "reading or writing it failed; check the disk",
+    apsw.CorruptError: "the database file is damaged; keep a copy of the directory, restore a backup of it",
+    apsw.NotADBError: "store.db is not a database; keep a copy of the directory, restore a backup of it",
+}
+
+
+def unavailable(directory: Path, why: str, **details: Any) -> HarnessFault:
+    """`store_unavailable`, naming the store and the reason."""
+    return HarnessFault(
+        "store_unavailable",
+        f"The store {directory} cannot be used: {why}.",
+        boundary="artifact_store",
+        path=str(directory),
+        why=why,
+        **details,
+    )
+
+
+def full(directory: Path) -> HarnessFault:
+    """`store_full`, naming the store."""
+    return HarnessFault(
+        "store_full",
+        f"The store {directory} has no room left. Free space on its file system; nothing acknowledged is lost.",
+        boundary="artifact_store",
+        path=str(directory),
+    )
+
+
+def translate(error: BaseException, directory: Path) -> HarnessFault:
+    """What a foreign error means for the store in `directory`; `error` is its cause."""
+    fault = _translated(error, directory)
+    fault.__cause__ = error
+    return fault
+
+
+def _translated(error: BaseException, directory: Path) -> HarnessFault:
+    if isinstance(error, apsw.FullError):
+        return full(directory)
+    if isinstance(error, OSError):
+        if error.errno in _FULL_ERRNOS:
+            return full(directory)
+        return unavailable(directory, error.strerror or type(error).__name__, errno=error.errno)
+    if isinstance(error, apsw.Error):
+        for kind, why in _REASONS.items():
+            if isinstance(error, kind):
+                return unavailable(directory, why, sqlite=type(error).__name__)
+        return unavailable(directory, f"SQLite failed: {error}", sqlite=type(error).__name__)
+    return HarnessFault("internal", f"The store failed at {type(error).__name__}.", boundary="artifact_store")

@@ -1,0 +1,223 @@
+"""One step of a session's log, without I/O: from a command to the lines and checksums that are stored.
+
+Rule 1: a line is `"cursor":"…","event":{…}`, made once; what is stored is what is sent (invariant 2).
+Rule 2: `crc` runs over all lines of the session, each ended by LF, so one CRC proves a page of any size: a changed,
+missing or swapped event breaks it.
+Rule 3: both stores go through `advance`, so they cannot decide or number differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+
+from hames.core.commands import (
+    Boundary,
+    CancelTurn,
+    CloseSession,
+    Command,
+    CreateSession,
+    EndTurn,
+    KeyRecord,
+    Known,
+    OpenSession,
+    Record,
+    Reply,
+    ResumeQueue,
+    StartTurn,
+    SteerTurn,
+    SubmitTurn,
+    UpdateSession,
+    UpdateTurn,
+    named_turn,
+)
+from hames.core.decide import decide
+from hames.core.session import Event, evolve, key_record, number, touched
+from hames.core.state import FOLD_VERSION, State, Turn, state_to_json, turn_to_json
+from hames.protocol.chain import cursor, encode_event, first_digest, next_digest
+
+DIGEST_BYTES: Final = 8
+"""Of each event's digest that is stored: 6 are checked with a cursor, 8 against the head's chain."""
+
+_PREFIX: Final = re.compile(
+    rb'"cursor":"([^"]*)","event":\{"sessionId":"[^"]*","seq":\d+,"time":"[^"]*"'
+    rb'(?:,"turnId":"[^"]*")?(?:,"attempt":\d+)?,"type":"([^"]*)"'
+)
+"""What stands before the data of a line: all of it is of a known form, so no JSON parser is needed."""
+
+_EVENT_AT: Final = b'","event":'
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a session's log stands: the folded state, the last event's digest, the running CRC."""
+
+    state: State
+    chain: bytes
+    crc: int
+
+    @property
+    def cursor(self) -> str:
+        """The cursor after the last event."""
+        return cursor(self.state.seq, self.chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event as stored."""
+
+    seq: int
+    digest: bytes
+    crc: int
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UsedKey:
+    """An idempotency key that was used up; `in_store` when it is unique in the store, not in the session."""
+
+    in_store: bool
+    key: str
+    record: KeyRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a command appends, and what it changes beside the log. `turns` are those that changed."""
+
+    head: Head
+    events: tuple[Event, ...]
+    rows: tuple[Row, ...]
+    turns: Mapping[str, Turn]
+    keys: tuple[UsedKey, ...]
+    reply: Reply
+
+
+def empty_head(session_id: str) -> Head:
+    """The head of a log without events."""
+    return Head(State(session_id), first_digest(session_id), 0)
+
+
+def advance(head: Head, command: Command, known: Known, *, now: str) -> Step:
+    """Decide `command` at `head` and number what follows; `now` is RFC 3339. Nothing is changed.
+
+    Raises:
+        Refused: by `decide`.
+    """
+    decision = decide(head.state, command, known)
+    state, chain, crc = head.state, head.chain, head.crc
+    events: list[Event] = []
+    rows: list[Row] = []
+    turns: dict[str, Turn] = {}
+    used: list[tuple[Event, str, str, str | None, str | None]] = []
+    for draft in decision.drafts:
+        (event,), state = number(state, (draft,), now)
+        row = next_row(state.session_id, event, chain, crc)
+        chain, crc = row.digest, row.crc
+        events.append(event)
+        rows.append(row)
+        turn = touched(state, event)
+        if turn is not None and turn is not head.state.turns.get(turn.turn_id):
+            turns[turn.turn_id] = turn
+        key = key_record(state, event)
+        if key is not None:
+            used.append((event, key[0], key[1].digest, key[1].turn_id, key[1].steer_id))
+    keys = tuple(
+        UsedKey(
+            event.type == "session.created",
+            key,
+            KeyRecord(digest, state.session_id, state.seq, turn_id or decision.reply.turn_id, steer_id),
+        )
+        for event, key, digest, turn_id, steer_id in used
+    )
+    return Step(Head(state, chain, crc), tuple(events), tuple(rows), turns, keys, decision.reply)
+
+
+def next_row(session_id: str, event: Event, chain: bytes, crc: int) -> Row:
+    """`event` as it is stored after an event whose digest is `chain` and whose running CRC is `crc`."""
+    text = encode_event(
+        session_id, event.seq, event.time, event.type, event.data, turn_id=event.turn_id, attempt=event.attempt
+    )
+    digest = next_digest(chain, text)
+    line = b'"cursor":"' + cursor(event.seq, digest).encode() + _EVENT_AT + text
+    return Row(event.seq, digest, crc32(b"\n", crc32(line, crc)), line)
+
+
+def cursor_in(line: bytes) -> str:
+    """The cursor that stands in a line."""
+    return line[10 : line.index(b'"', 10)].decode()
+
+
+def type_in(line: bytes) -> bytes:
+    """The type of a line's event; empty when it is not a line."""
+    match = _PREFIX.match(line)
+    return match[2] if match else b""
+
+
+def event_in(line: bytes) -> Mapping[str, Any]:
+    """A line's event, parsed."""
+    event: Mapping[str, Any] = orjson.loads(line[line.index(_EVENT_AT) + len(_EVENT_AT) :])
+    return event
+
+
+def moved(before: State, after: State) -> bool:
+    """Whether more than the head differs: whether the state must be stored anew."""
+    return replace(before, seq=after.seq, ended=None) != replace(after, ended=None)
+
+
+def refold(session_id: str, lines: list[bytes]) -> tuple[State, dict[str, Turn]]:
+    """The state and every turn that a whole log leads to, by this build's `evolve`."""
+    state = State(session_id)
+    turns: dict[str, Turn] = {}
+    for line in lines:
+        event = Event.of(event_in(line))
+        state = evolve(state, event)
+        turn = touched(state, event)
+        if turn is not None:
+            turns[turn.turn_id] = turn
+    return state, turns
+
+
+def encode_state(state: State) -> bytes:
+    """As `core.state.state_to_json`, twelve times faster where nothing needs cleaning: orjson knows dataclasses."""
+    try:
+        return orjson.dumps({"version": FOLD_VERSION, "state": replace(state, ended=None)})
+    except TypeError:
+        return state_to_json(state)
+
+
+def encode_turn(turn: Turn) -> bytes:
+    """As `core.state.turn_to_json`, faster likewise."""
+    try:
+        return orjson.dumps(turn)
+    except TypeError:
+        return turn_to_json(turn)
+
+
+def known_turn(command: Command, state: State) -> tuple[str | None, Turn | None]:
+    """The turn id to look up for `decide` if it is not open, or the open turn itself."""
+    turn_id = named_turn(command)
+    turn = None if turn_id is None else state.turns.get(turn_id)
+    return (None if turn is not None else turn_id), turn
+
+
+def weigh(command: Command) -> int:
+    """About how many bytes `command` will append: for bounds, not for accounts."""
+    match command:
+        case CreateSession():
+            return 8192 + (weigh(command.turn) if command.turn is not None else 0)
+        case SubmitTurn() | SteerTurn() | UpdateTurn():
+            return 512 + sum(_text_bytes(slot) for slot in command.input or ())
+        case Record() | EndTurn() | StartTurn():
+            return 512 + sum(256 + _text_bytes(draft.data) for draft in command.drafts)
+        case UpdateSession() | CloseSession() | OpenSession() | CancelTurn() | ResumeQueue() | Boundary():
+            return 512
+
+
+def _text_bytes(value: Mapping[str, Any]) -> int:
+    return sum(len(member) for member in value.values() if isinstance(member, str))

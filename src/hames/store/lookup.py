@@ -1,0 +1,217 @@
+"""What is read of a store: sessions, turns, pages of the log; all over one connection, in one thread.
+
+Rule 1: what was read is proved before it is handed out; damage is `session_corrupt` for that session alone.
+Rule 2: no transaction stays open between two calls: a long reader would stop the WAL from being reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from zlib import crc32
+
+import apsw
+
+from hames.core.state import Turn
+from hames.ports import Loaded, Owner, Page
+from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
+from hames.protocol.errors import HarnessFault, Refused
+from hames.store import rows
+from hames.store.opening import ReadSide
+from hames.store.pages import Bounds, Damage, Sizes, corrupt, read_backward, read_forward
+from hames.store.schema import every, one
+
+SIZES_KEPT: Final = 1024
+"""Sessions whose average event size is remembered."""
+
+_PAGE: Final = (
+    "select (select crc from event where id = ?1), count(*), max(id), crc, cast(group_concat(line, char(10)) as blob)"
+    " from (select id, crc, line from event where id > ?1 and id <= ?2 order by id)"
+)
+"""`crc` is taken from the row of `max(id)` (sqlite.org/lang_select.html, "bare columns")."""
+
+_MATCH: Final = (
+    "(?2 is null or workspace = ?2) and (?3 is null or instr(lower(ifnull(title, '') || char(10) || id), ?3))"
+)
+
+
+class _Log:
+    """`pages.Lines` on the table of events."""
+
+    def __init__(self, connection: apsw.Connection, row: rows.Stored) -> None:
+        self._connection = connection
+        self._row = row
+        self.session_id = row.session_id
+        self.head_seq = row.seq
+        self.head_cursor = cursor(row.seq, row.chain)
+
+    def fetch(self, low: int, high: int) -> bytes:
+        base = self._row.base
+        try:
+            found = one(self._connection, _PAGE, (base + low, base + high))
+        except apsw.CorruptError:
+            raise self._damage(low, high) from None
+        before, count, last, crc, text = found
+        if count != high - low or last != base + high or (before is None and low > 0):
+            raise self._damage(low, high)
+        block: bytes = text + b"\n"
+        if crc32(block, before or 0) != crc or (high == self._row.seq and crc != self._row.crc):
+            raise self._damage(low, high)
+        return block
+
+    def _damage(self, low: int, high: int) -> Damage:
+        """Where exactly: each event is held against the checksums stored with it and with the one before it."""
+        base = self._row.base
+        good: list[bytes] = []
+        after: list[bytes] = []
+        bad: list[int] = []
+        crc: int | None = 0 if low == 0 else None
+        expected = low + 1
+        select = "select id, crc, line from event where id >= ? and id <= ? order by id"
+        try:
+            for key, stored, text in self._connection.execute(select, (base + max(low, 1), base + high)):
+                seq = key - base
+                if seq == low:
+                    crc = stored
+                    continue
+                bad += range(expected, seq)
+                after = [] if expected < seq else after
+                line = text.encode(errors="replace")
+                end = seq == self._row.seq and stored != self._row.crc
+                if crc is None or end or crc32(b"\n", crc32(line, crc)) != stored:
+                    bad.append(seq)
+                    after = []
+                elif bad:
+                    after.append(line)
+                else:
+                    good.append(line)
+                crc, expected = stored, seq + 1
+        except (apsw.CorruptError, UnicodeError):
+            after = []
+        bad += range(expected, high + 1)
+        if expected <= high:
+            after = []
+        if not bad:
+            bad = [low + 1]
+        return Damage(bad[0], bad[-1], good, after)
+
+
+class Lookup:
+    """Reads a store. `look` tells of an owner."""
+
+    def __init__(self, side: ReadSide, look: Callable[[str], Owner]) -> None:
+        self._connection = side.connection
+        self._key = side.key
+        self._look = look
+        self._sizes: dict[str, Sizes] = {}
+
+    def _find(self, session_id: str) -> rows.Stored:
+        try:
+            row = rows.find(self._connection, self._key, session_id)
+        except apsw.CorruptError as error:
+            raise rows.not_proved(session_id, 0, "the database file is damaged") from error
+        if row is None:
+            raise Refused("session_not_found", sessionId=session_id)
+        return row
+
+    def head(self, session_id: str) -> int:
+        """The seq of a session's last event."""
+        return self._find(session_id).seq
+
+    def heads(self, session_ids: Sequence[str]) -> dict[str, int]:
+        """The same for several; those that are not there are left out."""
+        found: dict[str, int] = {}
+        for session_id in session_ids:
+            row = one(self._connection, "select head from session where id = ?", (session_id,))
+            if row is not None:
+                found[session_id] = row[0]
+        return found
+
+    def version(self) -> int:
+        """Changes when another connection commits."""
+        return int(self._connection.pragma("data_version"))
+
+    def load(self, session_id: str) -> Loaded:
+        """As `Store.load`."""
+        return self._loaded(self._find(session_id))
+
+    def _loaded(self, row: rows.Stored) -> Loaded:
+        try:
+            head, created, _ = rows.load(self._connection, row, self._key)
+        except apsw.CorruptError as error:
+            raise rows.not_proved(row.session_id, row.seq, "the database file is damaged") from error
+        owner = None if row.owner is None else self._look(row.owner)
+        return Loaded(
+            head.state, created["snapshot"], created["keyedDigest"], created.get("metadata"), head.cursor, owner
+        )
+
+    def owner(self, session_id: str) -> Owner | None:
+        """As `Store.owner`."""
+        owner_id = self._find(session_id).owner
+        return None if owner_id is None else self._look(owner_id)
+
+    def turn(self, session_id: str, turn_id: str) -> tuple[Turn, str]:
+        """As `Store.turn`."""
+        row = self._find(session_id)
+        turn = rows.turn_row(self._connection, row.n, turn_id, session_id=session_id)
+        if turn is None:
+            raise Refused("turn_not_found", turnId=turn_id)
+        return turn, cursor(row.seq, row.chain)
+
+    def turns(self, session_id: str, before: int | None, limit: int, status: str | None) -> tuple[list[Turn], str]:
+        """As `Store.turns`."""
+        row = self._find(session_id)
+        found = every(
+            self._connection,
+            "select crc, doc from turn where session = ?1 and (?2 is null or n < ?2) and (?3 is null or status = ?3)"
+            " order by n desc limit ?4",
+            (row.n, before, status, limit),
+        )
+        return [rows.turn_of(each, session_id) for each in found], cursor(row.seq, row.chain)
+
+    def sessions(
+        self, workspace: str | None, query: str | None, before: int | None, limit: int
+    ) -> list[tuple[int, Loaded]]:
+        """As `Store.sessions`."""
+        select = (
+            f"select {rows.COLUMNS} from session where (?1 is null or n < ?1) and {_MATCH} order by n desc limit ?4"
+        )
+        found: list[tuple[int, Loaded]] = []
+        while len(found) < limit:
+            asked = limit - len(found)
+            values = (before, workspace, None if query is None else query.lower(), asked)
+            page = every(self._connection, select, values)
+            for each in page:
+                before = each[0]
+                try:
+                    found.append((each[0], self._loaded(rows.stored(each, self._key))))
+                except (Refused, HarnessFault):
+                    continue
+            if len(page) < asked:
+                break
+        return found
+
+    def read(self, session_id: str, after: str | None, before: str | None, bounds: Bounds) -> Page:
+        """As `Store.read`."""
+        row = self._find(session_id)
+        low = 0 if after is None else self._place(row, after)
+        low_cursor = after or cursor(0, first_digest(session_id))
+        log = _Log(self._connection, row)
+        if len(self._sizes) > SIZES_KEPT:
+            self._sizes.clear()
+        sizes = self._sizes.setdefault(session_id, Sizes())
+        if before is None:
+            return read_forward(log, bounds, sizes, low=low, low_cursor=low_cursor, high=row.seq)
+        high = max(low, self._place(row, before) - 1)
+        return read_backward(log, bounds, sizes, low=low, low_cursor=low_cursor, high=high)
+
+    def _place(self, row: rows.Stored, text: str) -> int:
+        seq, hex_ = parse_cursor(text)
+        try:
+            digest = first_digest(row.session_id) if seq == 0 else rows.digest_at(self._connection, row, seq)
+        except apsw.CorruptError as error:
+            raise corrupt(row.session_id, seq, "lies in a damaged part of the database file") from error
+        if digest is None and seq <= row.seq:
+            raise corrupt(row.session_id, seq, "is missing")
+        check_cursor(text, seq, hex_, digest, row.seq)
+        return seq

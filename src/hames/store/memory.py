@@ -1,0 +1,349 @@
+"""A store in memory with the semantics of the real one: for tests, and for sessions that need not outlive the process.
+
+Rule 1: it passes the same contract tests as `SqliteStore`; what it answers, the other answers.
+Rule 2: a command is decided when it is given, so `commit` order is the log's order; there is nothing to wait for.
+Several `MemoryStore` on one `MemoryDisk` are several processes on one store.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from anyio.lowlevel import checkpoint
+
+from hames.core.commands import Command, KeyRecord, Known, named_key
+from hames.core.limits import DEFAULTS
+from hames.core.state import Turn
+from hames.core.times import rfc3339
+from hames.ports import Committed, Lease, Loaded, Owner, Page, Pending, ReaperRecord
+from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
+from hames.protocol.errors import HarnessFault, Refused
+from hames.store.hub import Hub
+from hames.store.log import DIGEST_BYTES, Head, advance, empty_head, event_in, known_turn
+from hames.store.pages import Bounds, Sizes, read_backward, read_forward
+from hames.store.snapshots import keyed_digest, matches, workspace_of
+from hames.store.ticket import Ticket
+
+NOT_OWNED: Final = 0
+
+
+@dataclass(slots=True)
+class _Session:
+    n: int
+    head: Head
+    lines: list[bytes] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    turns: dict[str, Turn] = field(default_factory=dict)
+    keys: dict[str, KeyRecord] = field(default_factory=dict)
+    owner: str | None = None
+    fence: int = 0
+
+    @property
+    def session_id(self) -> str:
+        return self.head.state.session_id
+
+    @property
+    def head_seq(self) -> int:
+        return len(self.lines)
+
+    @property
+    def head_cursor(self) -> str:
+        return self.head.cursor
+
+    def fetch(self, low: int, high: int) -> bytes:
+        return b"".join(line + b"\n" for line in self.lines[low:high])
+
+    def digest(self, seq: int) -> bytes | None:
+        if seq == 0:
+            return first_digest(self.session_id)
+        return self.digests[seq - 1] if seq <= len(self.digests) else None
+
+
+class MemoryDisk:
+    """What several `MemoryStore` share. `clock_ns` tells how long an owner was silent."""
+
+    def __init__(self, *, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.clock_ns = clock_ns
+        self.store_id = secrets.token_hex(16)
+        self.key = secrets.token_bytes(32)
+        self.sessions: dict[str, _Session] = {}
+        self.keys: dict[str, KeyRecord] = {}
+        self.stores: dict[str, MemoryStore] = {}
+
+
+class MemoryStore:
+    """`ports.Store` on a `MemoryDisk`."""
+
+    def __init__(
+        self,
+        disk: MemoryDisk | None = None,
+        *,
+        limits: Mapping[str, int] = DEFAULTS,
+        reaper: Callable[[], ReaperRecord | None] = lambda: None,
+    ) -> None:
+        self.owner_id = secrets.token_hex(8)
+        self._disk = disk if disk is not None else MemoryDisk()
+        self._lease_ms = limits["leaseMs"]
+        self._reaper = reaper
+        self._hub = Hub()
+        self._open = False
+        self._since_ms = 0
+        self._beat_ns = 0
+
+    async def open(self) -> None:
+        await checkpoint()
+        if not self._open:
+            self._open = True
+            self._since_ms = _now_ms()
+            self._disk.stores[self.owner_id] = self
+            self.beat()
+
+    async def aclose(self) -> None:
+        await checkpoint()
+        self.die()
+        for session in self._disk.sessions.values():
+            if session.owner == self.owner_id:
+                session.owner = None
+
+    def die(self) -> None:
+        """Be gone without a word, as a killed process is: leases stay where they are."""
+        self._open = False
+        self._disk.stores.pop(self.owner_id, None)
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def commit(self, session_id: str, command: Command) -> Pending:
+        ticket: Ticket[Committed] = Ticket()
+        try:
+            self._check_open()
+            ticket.settle(self._commit(session_id, command))
+        except (Refused, HarnessFault) as error:
+            ticket.settle(error)
+        return ticket
+
+    def _commit(self, session_id: str, command: Command) -> Committed:
+        session = self._disk.sessions.get(session_id)
+        head = session.head if session is not None else empty_head(session_id)
+        step = advance(head, command, self._known(session, head, command), now=rfc3339(_now_ms()))
+        if step.reply.repeated:
+            original = self._disk.sessions[step.reply.session_id or session_id]
+            seq = step.reply.seq or original.head_seq
+            reply_cursor = cursor(seq, original.digest(seq) or b"")
+            return Committed(original.head.state, (), step.reply, original.head_cursor, reply_cursor)
+        if session is None:
+            session = _Session(len(self._disk.sessions) + 1, head)
+            self._disk.sessions[session_id] = session
+        session.head = step.head
+        session.lines += [row.line for row in step.rows]
+        session.digests += [row.digest[:DIGEST_BYTES] for row in step.rows]
+        session.turns.update(step.turns)
+        for used in step.keys:
+            (self._disk.keys if used.in_store else session.keys)[used.key] = used.record
+        for store in list(self._disk.stores.values()):
+            store._hub.advance(session_id, session.head_seq)
+        return Committed(step.head.state, step.events, step.reply, step.head.cursor, step.head.cursor)
+
+    def _known(self, session: _Session | None, head: Head, command: Command) -> Known:
+        key = named_key(command)
+        record: KeyRecord | None = None
+        if key is not None and key[0] == "store":
+            record = self._disk.keys.get(key[1])
+        elif key is not None and session is not None:
+            record = session.keys.get(key[1])
+        turn_id, turn = known_turn(command, head.state)
+        if session is None:
+            return Known(key=record)
+        if turn_id is not None:
+            turn = session.turns.get(turn_id)
+        return Known(turn, record, session.fence if session.owner == self.owner_id else NOT_OWNED)
+
+    async def room(self) -> None:
+        await checkpoint()
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    async def load(self, session_id: str) -> Loaded:
+        await checkpoint()
+        return self._loaded(self._find(session_id))
+
+    def _loaded(self, session: _Session) -> Loaded:
+        created = event_in(session.lines[0])["data"]
+        if not matches(created, session.head.state, self._disk.key):
+            raise HarnessFault(
+                "session_corrupt",
+                f"The snapshot of session {session.session_id} was not written by this store.",
+                boundary="artifact_store",
+                sessionId=session.session_id,
+                seq=1,
+            )
+        return Loaded(
+            session.head.state,
+            created["snapshot"],
+            created["keyedDigest"],
+            created.get("metadata"),
+            session.head_cursor,
+            self._owner(session.owner),
+        )
+
+    async def turn(self, session_id: str, turn_id: str) -> tuple[Turn, str]:
+        await checkpoint()
+        session = self._find(session_id)
+        turn = session.turns.get(turn_id)
+        if turn is None:
+            raise Refused("turn_not_found", turnId=turn_id)
+        return turn, session.head_cursor
+
+    async def turns(
+        self, session_id: str, *, before: int | None, limit: int, status: str | None
+    ) -> tuple[list[Turn], str]:
+        await checkpoint()
+        session = self._find(session_id)
+        found = [
+            turn
+            for turn in session.turns.values()
+            if (before is None or turn.n < before) and status in (None, turn.status)
+        ]
+        found.sort(key=lambda turn: -turn.n)
+        return found[:limit], session.head_cursor
+
+    async def sessions(
+        self, *, workspace: str | None, query: str | None, before: int | None, limit: int
+    ) -> list[tuple[int, Loaded]]:
+        await checkpoint()
+        found: list[tuple[int, Loaded]] = []
+        for session in sorted(self._disk.sessions.values(), key=lambda session: -session.n):
+            if len(found) == limit:
+                break
+            title = session.head.state.title or ""
+            if before is not None and session.n >= before:
+                continue
+            if query is not None and query.lower() not in f"{title}\n{session.session_id}".lower():
+                continue
+            try:
+                loaded = self._loaded(session)
+            except HarnessFault:
+                continue
+            if workspace in (None, workspace_of(loaded.snapshot)):
+                found.append((session.n, loaded))
+        return found
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int,
+        max_bytes: int,
+        types: Sequence[str] | None = None,
+    ) -> Page:
+        await checkpoint()
+        session = self._find(session_id)
+        low = 0 if after is None else self._place(session, after)
+        low_cursor = after or cursor(0, first_digest(session_id))
+        bounds = Bounds.of(limit, max_bytes, types)
+        if before is None:
+            high = session.head_seq
+            return read_forward(session, bounds, Sizes(), low=low, low_cursor=low_cursor, high=high)
+        high = max(low, self._place(session, before) - 1)
+        return read_backward(session, bounds, Sizes(), low=low, low_cursor=low_cursor, high=high)
+
+    def _place(self, session: _Session, text: str) -> int:
+        seq, hex_ = parse_cursor(text)
+        check_cursor(text, seq, hex_, session.digest(seq), session.head_seq)
+        return seq
+
+    def _find(self, session_id: str) -> _Session:
+        self._check_open()
+        session = self._disk.sessions.get(session_id)
+        if session is None:
+            raise Refused("session_not_found", sessionId=session_id)
+        return session
+
+    def head(self, session_id: str) -> int:
+        return self._hub.head(session_id)
+
+    async def changed(self, session_id: str, after_seq: int) -> int:
+        await checkpoint()
+        session = self._find(session_id)
+        while session.head_seq <= after_seq:
+            waiter = self._hub.enter(session_id)
+            try:
+                await waiter.wait()
+            finally:
+                self._hub.leave(session_id, waiter)
+        return session.head_seq
+
+    # --- leases -------------------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, *, force: bool = False) -> Lease | Owner:
+        await checkpoint()
+        session = self._find(session_id)
+        holder = self._owner(session.owner)
+        if holder is not None:
+            if holder.mine and not force:
+                return Lease(session_id, session.fence)
+            if holder.alive and not holder.mine and not (force and holder.stale):
+                return holder
+        session.owner = self.owner_id
+        session.fence += 1
+        return Lease(session_id, session.fence)
+
+    async def release(self, session_id: str) -> None:
+        await checkpoint()
+        session = self._find(session_id)
+        if session.owner == self.owner_id:
+            session.owner = None
+
+    async def owner(self, session_id: str) -> Owner | None:
+        await checkpoint()
+        return self._owner(self._find(session_id).owner)
+
+    def _owner(self, owner_id: str | None) -> Owner | None:
+        if owner_id is None:
+            return None
+        store = self._disk.stores.get(owner_id)
+        if store is None:
+            now = rfc3339(_now_ms())
+            return Owner(owner_id, socket.gethostname(), 0, now, now, alive=False, stale=False, mine=False)
+        silent_ms = (self._disk.clock_ns() - store._beat_ns) // 1_000_000
+        return Owner(
+            owner_id,
+            socket.gethostname(),
+            os.getpid(),
+            rfc3339(store._since_ms),
+            rfc3339(_now_ms() - silent_ms + self._lease_ms),
+            alive=True,
+            stale=silent_ms > self._lease_ms,
+            mine=store is self,
+            reaper=store._reaper(),
+        )
+
+    def beat(self) -> None:
+        self._beat_ns = self._disk.clock_ns()
+
+    # --- itself -------------------------------------------------------------------------------------------
+
+    def keyed(self, digest: str) -> str:
+        return keyed_digest(self._disk.key, digest)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"kind": "memory", "storeId": self._disk.store_id, "durable": False}
+
+    async def check(self) -> Mapping[str, Any]:
+        await checkpoint()
+        return {"status": "ok"} if self._open else {"status": "unavailable", "why": "The store is not open."}
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise HarnessFault("store_unavailable", "The store is not open.", boundary="artifact_store")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

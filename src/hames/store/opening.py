@@ -1,0 +1,231 @@
+"""Opening a store's directory: making it when it is not there, refusing what is not whole, with the reason.
+
+Rule 1: of two processes that make a store at once, one does, under the gate.
+Rule 2: the key is made before the database, the witness after it; so a database that is missing beside a witness was
+lost, and one that is missing without is being made.
+Rule 3: a store that may only be read is opened for reading; a commit says why it cannot be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from hames.store import schema
+from hames.store.faults import unavailable
+from hames.store.guards import (
+    Gate,
+    WalGuard,
+    Witness,
+    check_witness,
+    mirror_locks,
+    network_file_system,
+    own_descriptors,
+)
+
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSide:
+    """A connection for reading, whose store it is, and its key."""
+
+    connection: apsw.Connection
+    store_id: str
+    key: bytes
+    wal: WalGuard
+
+    def close(self) -> None:
+        """Close it."""
+        self.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSide:
+    """The one connection of a process that writes, with its guards."""
+
+    connection: apsw.Connection
+    meta: schema.Meta
+    key: bytes
+    wal: WalGuard
+    gate: Gate
+    witness: Witness
+
+    def close(self) -> None:
+        """Close all of it."""
+        self.connection.close()
+        self.witness.close()
+        self.gate.close()
+
+
+def why_read_only(directory: Path) -> str | None:
+    """Why an existing store cannot be written to, None when it can as far as permissions tell."""
+    database = directory / "store.db"
+    if not database.exists():
+        return None
+    for path in (directory, database):
+        if not os.access(path, os.W_OK):
+            if os.statvfs(path).f_flag & os.ST_RDONLY:
+                return f"{path} is on a read-only file system"
+            return f"{path} may not be written to by this user"
+    return None
+
+
+def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
+    """Open or make the store.
+
+    Raises:
+        HarnessFault: `store_unavailable`, `session_incompatible`.
+        apsw.Error, OSError: to be translated by the caller.
+    """
+    if not directory.exists():
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kind = network_file_system(directory)
+    if kind is not None:
+        raise unavailable(
+            directory, f"{kind} is a network file system, where SQLite's WAL does not work; use a local one"
+        )
+    gate = Gate(directory, limit_ms=limits["gateMs"])
+    connection: apsw.Connection | None = None
+    witness: Witness | None = None
+    try:
+        before = own_descriptors(directory)
+        if not _is_made(directory):
+            _make(directory, gate, limits)
+        key = read_key(directory)
+        witness = Witness(directory, write=True)
+        seen = witness.read()
+        connection = schema.connect(directory, write=True, busy_ms=limits["gateMs"])
+        meta, writable = schema.inspect(connection, directory)
+        if not writable:
+            raise unavailable(directory, "a newer build wrote it and lets this one only read")
+        check_witness(directory, seen, meta.store_id, meta.commits)
+        schema.check_size(connection, directory)
+        mirror_locks(directory, before)
+        return WriteSide(connection, meta, key, WalGuard(directory), gate, witness)
+    except BaseException:
+        for part in (connection, witness, gate):
+            if part is not None:
+                part.close()
+        raise
+
+
+def open_for_reading(directory: Path, limits: Mapping[str, int], *, guard: bool) -> ReadSide:
+    """Open an existing store; `guard` when this process has no writer to hold the mirrored locks.
+
+    Raises:
+        HarnessFault: `store_unavailable`, `session_incompatible`.
+        apsw.Error, OSError: to be translated by the caller.
+    """
+    key = read_key(directory)
+    before = own_descriptors(directory) if guard else {}
+    seen = _witnessed(directory)
+    connection = schema.connect(directory, write=False, busy_ms=limits["gateMs"])
+    try:
+        meta, _ = schema.inspect(connection, directory)
+        check_witness(directory, seen, meta.store_id, meta.commits)
+        if guard:
+            with suppress(OSError):
+                mirror_locks(directory, before)
+        return ReadSide(connection, meta.store_id, key, WalGuard(directory))
+    except BaseException:
+        connection.close()
+        raise
+
+
+def read_key(directory: Path) -> bytes:
+    """The store's key.
+
+    Raises:
+        HarnessFault: `store_unavailable`: it is missing or cut.
+    """
+    try:
+        key = (directory / "key").read_bytes()
+    except FileNotFoundError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise unavailable(directory, "its file `key` is missing or damaged; restore it from a backup")
+    return key
+
+
+def _witnessed(directory: Path) -> tuple[str, int] | None:
+    try:
+        witness = Witness(directory, write=False)
+    except FileNotFoundError:
+        return None
+    seen = witness.read()
+    witness.close()
+    return seen
+
+
+def _is_made(directory: Path) -> bool:
+    """There is a database with something in it.
+
+    Raises:
+        HarnessFault: there was one.
+    """
+    database = directory / "store.db"
+    try:
+        size = database.stat().st_size
+    except FileNotFoundError:
+        size = 0
+    if size == 0 and _witnessed(directory) is not None:
+        why = "store.db is missing or empty, though commits were made; restore it, or move the directory away"
+        raise unavailable(directory, why, historyLost=True)
+    return size > 0 and (directory / "witness").exists()
+
+
+def _make(directory: Path, gate: Gate, limits: Mapping[str, int]) -> None:
+    gate.enter()
+    try:
+        if _is_made(directory):
+            return
+        connection = schema.connect(directory, write=True, busy_ms=limits["gateMs"])
+        try:
+            if schema.is_new(connection):
+                _make_key(directory)
+                schema.create(connection, directory)
+            meta, _ = schema.inspect(connection, directory)
+        finally:
+            connection.close()
+        witness = Witness(directory, write=True)
+        witness.write(meta.store_id, meta.commits)
+        witness.close()
+        _sync_directory(directory)
+    finally:
+        gate.leave()
+
+
+def _make_key(directory: Path) -> None:
+    path = directory / "key"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        # The making was cut short; the key, if it is whole, has sealed nothing yet.
+        if path.stat().st_size == KEY_BYTES:
+            return
+        descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, secrets.token_bytes(KEY_BYTES))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)

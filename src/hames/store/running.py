@@ -1,0 +1,126 @@
+"""A store that is open: its threads, its bell, and what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from hames.ports import ReaperRecord
+from hames.protocol.errors import HarnessFault
+from hames.store.bell import Bell
+from hames.store.faults import FOREIGN, translate
+from hames.store.hub import Hub
+from hames.store.opening import WriteSide, open_for_reading, open_for_writing, why_read_only
+from hames.store.owners import Owners, new_owner_id
+from hames.store.reader import Reader
+from hames.store.schema import VERSION
+from hames.store.ticket import Ticket
+from hames.store.transaction import Transaction
+from hames.store.writer import Batch, Job, Writer
+
+Calls = tuple[Callable[[Batch], object], Callable[[Ticket[Any], Any], object], Callable[[Mapping[str, int]], object]]
+"""What the threads call: `report`, `answer`, `moved`."""
+
+
+@dataclass(slots=True)
+class Running:
+    """The parts of an open store."""
+
+    key: bytes
+    identity: Mapping[str, Any]
+    owners: Owners
+    writer: Writer
+    reader: Reader
+    bell: Bell | None
+
+    def write(self, ticket: Ticket[Any], work: Callable[[Transaction], Any], weight_bytes: int) -> None:
+        """Give the writer a job."""
+        self.writer.give(Job(ticket, work, weight_bytes))
+
+    def close(self, limit_s: float) -> None:
+        """Write what was given, give back leases, end the threads; in a thread, at most `limit_s` for each."""
+        self.writer.stop()
+        self.writer.join(limit_s)
+        self.reader.stop()
+        self.reader.join(limit_s)
+        if self.bell is not None:
+            self.bell.close()
+        self.owners.leave()
+
+
+def open_store(
+    directory: Path,
+    hub: Hub,
+    *,
+    limits: Mapping[str, int],
+    reaper: Callable[[], ReaperRecord | None],
+    calls: Calls,
+) -> Running | HarnessFault:
+    """Open the store in `directory` and start its threads, or say why that cannot be."""
+    try:
+        return _open(directory, hub, limits=limits, reaper=reaper, calls=calls)
+    except HarnessFault as fault:
+        return fault
+    except FOREIGN as error:
+        return translate(error, directory)
+
+
+def _open(
+    directory: Path,
+    hub: Hub,
+    *,
+    limits: Mapping[str, int],
+    reaper: Callable[[], ReaperRecord | None],
+    calls: Calls,
+) -> Running:
+    report, answer, moved = calls
+    owners = Owners(directory, new_owner_id(), lease_ms=limits["leaseMs"], reaper=reaper)
+    read_only = why_read_only(directory)
+    side: WriteSide | None = None
+    if read_only is None:
+        side = open_for_writing(directory, limits)
+        key, store_id = side.key, side.meta.store_id
+        owners.arrive()
+    else:
+        probe = open_for_reading(directory, limits, guard=False)
+        key, store_id = probe.key, probe.store_id
+        probe.close()
+    reader = Reader(directory, owners, hub, limits=limits, alone=side is None, answer=answer, moved=moved)
+    bell = _hang_bell(directory, owners, reader) if side is not None else None
+
+    def publish(batch: Batch) -> None:
+        report(batch)
+        if batch.heads and bell is not None:
+            others = owners.others()
+            if others:
+                bell.ring(others, batch.heads)
+
+    writer = Writer(directory, owners, limits=limits, report=publish)
+    if side is not None:
+        writer.adopt(side)
+    identity: dict[str, Any] = {
+        "storeId": store_id,
+        "schemaVersion": VERSION,
+        "sqlite": apsw.sqlite_lib_version(),
+    }
+    if read_only is not None:
+        identity["readOnly"] = read_only
+    writer.start()
+    reader.start()
+    return Running(key, identity, owners, writer, reader, bell)
+
+
+def _hang_bell(directory: Path, owners: Owners, reader: Reader) -> Bell | None:
+    owners.sweep()
+    bell = Bell(directory, owners.owner_id, reader.hear)
+    if not bell.hang():
+        bell.close()
+        return None
+    reader.has_bell = True
+    # Those who wait must know that there is another process now: they look for lost bells from now on.
+    bell.ring(owners.others(), [])
+    return bell

@@ -1,0 +1,231 @@
+"""`ports.Store` on SQLite: one directory, any number of processes, one writing and one reading thread in each.
+
+Rule 1: this module runs in the event loop and touches no file save the beat; SQLite is loaded at `open`.
+Rule 2: threads answer by posting to the loop, once for a batch; what the loop learns of a head it learns after COMMIT.
+Rule 3: a store that was not opened answers with a fault, never by opening itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from hames.core.commands import Command
+from hames.core.state import Turn
+from hames.ports import Lease, Loaded, Owner, Page, Pending, ReaperRecord
+from hames.protocol.errors import HarnessFault
+from hames.store.hub import Hub
+from hames.store.log import weigh
+from hames.store.pages import Bounds
+from hames.store.snapshots import keyed_digest
+from hames.store.ticket import Ticket
+from hames.threads import LoopPort
+
+if TYPE_CHECKING:
+    from hames.store.running import Running
+    from hames.store.writer import Batch
+
+ROOM_JOBS: Final = 4096
+ROOM_BYTES: Final = 8 * 2**20
+"""What may wait to be written: beyond, `room` holds callers back, and a model's stream with them."""
+
+CLOSE_S: Final = 30
+"""For what was given to be written and the threads to end, whatever the disk does."""
+
+
+class SqliteStore:
+    """The store in `directory`, which is made at `open`. `limits`: `gateMs`, `leaseMs`."""
+
+    def __init__(
+        self, directory: Path, *, limits: Mapping[str, int], reaper: Callable[[], ReaperRecord | None]
+    ) -> None:
+        self._directory = Path(directory).absolute()
+        self._limits = limits
+        self._reaper = reaper
+        self._hub = Hub()
+        self._running: Running | None = None
+        self._opening = anyio.Lock()
+        self._port: LoopPort | None = None
+        self._jobs = 0
+        self._job_bytes = 0
+        self._roomy: anyio.Event | None = None
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._running is not None:
+                return
+            self._port = port = LoopPort()
+            ticket: Ticket[Running] = Ticket()
+            threading.Thread(target=self._open, args=(port, ticket), name="hames-open", daemon=True).start()
+            self._running = await ticket.wait()
+
+    def _open(self, port: LoopPort, ticket: Ticket[Running]) -> None:
+        # In a thread: SQLite's library is loaded here, and the disk may be slow.
+        from hames.store.running import open_store
+
+        def report(batch: Batch) -> None:
+            port.post(self._settle, batch)
+
+        def answer(asked: Ticket[Any], outcome: Any) -> None:
+            port.post(asked.settle, outcome)
+
+        def moved(heads: Mapping[str, int]) -> None:
+            port.post(self._moved, heads)
+
+        outcome = open_store(
+            self._directory, self._hub, limits=self._limits, reaper=self._reaper, calls=(report, answer, moved)
+        )
+        port.post(ticket.settle, outcome)
+
+    async def aclose(self) -> None:
+        async with self._opening:
+            running, self._running = self._running, None
+            if running is None:
+                return
+            port, closed = LoopPort(), anyio.Event()
+
+            def close() -> None:
+                running.close(CLOSE_S)
+                port.post(closed.set)
+
+            threading.Thread(target=close, name="hames-close", daemon=True).start()
+            # Shielded, since leases must be given back though the caller is cancelled; bounded by the thread.
+            with anyio.move_on_after(CLOSE_S, shield=True):
+                await closed.wait()
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def commit(self, session_id: str, command: Command) -> Pending:
+        weight_bytes = weigh(command)
+        return self._give(lambda transaction: transaction.commit(session_id, command), weight_bytes)
+
+    def _give(self, work: Callable[[Any], Any], weight_bytes: int = 512) -> Ticket[Any]:
+        ticket: Ticket[Any] = Ticket()
+        if self._running is None:
+            ticket.settle(_not_open())
+        else:
+            self._jobs += 1
+            self._job_bytes += weight_bytes
+            self._running.write(ticket, work, weight_bytes)
+        return ticket
+
+    def _settle(self, batch: Batch) -> None:
+        for job, outcome in batch.outcomes:
+            self._jobs -= 1
+            self._job_bytes -= job.weight_bytes
+            job.ticket.settle(outcome)
+        self._moved(batch.heads)
+        if self._roomy is not None and self._has_room():
+            self._roomy.set()
+            self._roomy = None
+
+    def _moved(self, heads: Mapping[str, int]) -> None:
+        for session_id, seq in heads.items():
+            self._hub.advance(session_id, seq)
+
+    def _has_room(self) -> bool:
+        return self._jobs < ROOM_JOBS and self._job_bytes < ROOM_BYTES
+
+    async def room(self) -> None:
+        while not self._has_room():
+            if self._roomy is None:
+                self._roomy = anyio.Event()
+            await self._roomy.wait()
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    async def load(self, session_id: str) -> Loaded:
+        loaded = await self._ready().reader.ask(lambda lookup: lookup.load(session_id))
+        self._hub.advance(session_id, loaded.state.seq)
+        return loaded
+
+    async def turn(self, session_id: str, turn_id: str) -> tuple[Turn, str]:
+        return await self._ready().reader.ask(lambda lookup: lookup.turn(session_id, turn_id))
+
+    async def turns(
+        self, session_id: str, *, before: int | None, limit: int, status: str | None
+    ) -> tuple[list[Turn], str]:
+        return await self._ready().reader.ask(lambda lookup: lookup.turns(session_id, before, limit, status))
+
+    async def sessions(
+        self, *, workspace: str | None, query: str | None, before: int | None, limit: int
+    ) -> list[tuple[int, Loaded]]:
+        return await self._ready().reader.ask(lambda lookup: lookup.sessions(workspace, query, before, limit))
+
+    async def read(
+        self,
+        session_id: str,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int,
+        max_bytes: int,
+        types: Sequence[str] | None = None,
+    ) -> Page:
+        bounds = Bounds.of(limit, max_bytes, types)
+        page = await self._ready().reader.ask(lambda lookup: lookup.read(session_id, after, before, bounds))
+        self._hub.advance(session_id, page.head_seq)
+        return page
+
+    def head(self, session_id: str) -> int:
+        return self._hub.head(session_id)
+
+    async def changed(self, session_id: str, after_seq: int) -> int:
+        while self._hub.head(session_id) <= after_seq:
+            waiter = self._hub.enter(session_id)
+            try:
+                # Another process may have moved the head before anybody watched it.
+                head = await self._ready().reader.ask(lambda lookup: lookup.head(session_id))
+                self._hub.advance(session_id, head)
+                if head <= after_seq:
+                    await waiter.wait()
+            finally:
+                self._hub.leave(session_id, waiter)
+        return self._hub.head(session_id)
+
+    # --- leases ---------------------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, *, force: bool = False) -> Lease | Owner:
+        claimed: Lease | Owner = await self._give(lambda transaction: transaction.claim(session_id, force=force)).wait()
+        return claimed
+
+    async def release(self, session_id: str) -> None:
+        await self._give(lambda transaction: transaction.release(session_id)).wait()
+
+    async def owner(self, session_id: str) -> Owner | None:
+        return await self._ready().reader.ask(lambda lookup: lookup.owner(session_id))
+
+    def beat(self) -> None:
+        if self._running is not None:
+            self._running.owners.beat()
+
+    # --- itself ---------------------------------------------------------------------------------------------
+
+    def keyed(self, digest: str) -> str:
+        return keyed_digest(self._ready().key, digest)
+
+    def describe(self) -> Mapping[str, Any]:
+        described: dict[str, Any] = {"kind": "sqlite", "path": str(self._directory), "durable": True}
+        if self._running is not None:
+            described |= self._running.identity
+        return described
+
+    async def check(self) -> Mapping[str, Any]:
+        try:
+            await self._give(lambda transaction: transaction.touch()).wait()
+        except HarnessFault as fault:
+            return {"status": "unavailable", "why": fault.message, "details": {"kind": fault.kind, **fault.details}}
+        return {"status": "ok"}
+
+    def _ready(self) -> Running:
+        if self._running is None:
+            raise _not_open()
+        return self._running
+
+
+def _not_open() -> HarnessFault:
+    return HarnessFault("store_unavailable", "The store is not open.", boundary="artifact_store")

@@ -1,0 +1,54 @@
+"""What a caller holds while a store thread works: a result that comes later."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import anyio
+
+from hames.protocol.errors import HamesError
+
+T = TypeVar("T")
+
+
+class Ticket(Generic[T]):
+    """Settled once, in the event loop; may be waited for by any number of tasks, or by none."""
+
+    __slots__ = ("_event", "_failure", "_result", "_settled")
+
+    def __init__(self) -> None:
+        self._settled = False
+        self._failure: HamesError | None = None
+        self._result: T | None = None
+        self._event: anyio.Event | None = None
+
+    @property
+    def settled(self) -> bool:
+        """It has its result."""
+        return self._settled
+
+    def settle(self, outcome: T | HamesError) -> None:
+        """Give it its result, or why there is none; a second one is not heard."""
+        if self._settled:
+            return
+        self._settled = True
+        if isinstance(outcome, HamesError):
+            self._failure = outcome
+        else:
+            self._result = outcome
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> T:
+        """The result. Cancelling the wait changes nothing about the work.
+
+        Raises:
+            Refused, HarnessFault: the work failed.
+        """
+        if not self._settled:
+            if self._event is None:
+                self._event = anyio.Event()
+            await self._event.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._result  # type: ignore[return-value]

@@ -1,0 +1,265 @@
+"""The one thread of a process that writes: drains what waits into one transaction (group commit), then answers all.
+
+Rule 1: nothing is answered or published before COMMIT has returned (invariant 1).
+Rule 2: a batch that SQLite fails is rolled back and tried again job by job, once, so each fails alone with its own
+error; when the cause is gone, the next batch works.
+Rule 3: no delay to gather more: while one batch is synced, the next one gathers.
+Rule 4: checkpoints happen here only, and when nothing waits unless the WAL grows too large.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import apsw
+
+from hames.core.times import rfc3339
+from hames.protocol.errors import HamesError, HarnessFault
+from hames.store.faults import FOREIGN, translate, unavailable
+from hames.store.opening import WriteSide, open_for_writing, why_read_only
+from hames.store.owners import Owners
+from hames.store.schema import CHECKPOINT_PAGES, one
+from hames.store.ticket import Ticket
+from hames.store.transaction import Held, Scene, Transaction
+
+BATCH_JOBS: Final = 512
+BATCH_BYTES: Final = 2**20
+"""Of one transaction: other processes wait at the gate meanwhile."""
+
+BUSY_CHECKPOINT_PAGES: Final = 4 * CHECKPOINT_PAGES
+"""16 MiB: beyond this a checkpoint is made though jobs wait; recovery of it takes 7 ms."""
+
+CACHED_SESSIONS: Final = 4096
+"""Sessions whose state is kept between batches; beyond, all are loaded anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to do within a transaction, and who waits for it."""
+
+    ticket: Ticket[Any]
+    work: Callable[[Transaction], Any]
+    weight_bytes: int = 512
+
+
+Outcome = tuple[Job, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a transaction gave: the outcome of each job, and the heads that moved."""
+
+    outcomes: list[Outcome]
+    heads: Mapping[str, int]
+
+
+class Writer:
+    """Owns the write side of the store. `report` is called in the thread, after each batch."""
+
+    def __init__(
+        self, directory: Path, owners: Owners, *, limits: Mapping[str, int], report: Callable[[Batch], object]
+    ) -> None:
+        self._directory = directory
+        self._owners = owners
+        self._limits = limits
+        self._report = report
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="hames-writer", daemon=True)
+        self._side: WriteSide | None = None
+        self._closed: HarnessFault | None = None
+        self._sessions: dict[str, Held] = {}
+        self._commits = 0
+        self._epoch = 0
+        self._wal_pages = 0
+        self._tried_pages = 0
+
+    @property
+    def side(self) -> WriteSide | None:
+        """The write side, None while the store may only be read."""
+        return self._side
+
+    def start(self) -> None:
+        """Start the thread on a store that was opened, or may only be read."""
+        self._thread.start()
+
+    def adopt(self, side: WriteSide) -> None:
+        """Write by `side`; called before `start`, or by the thread itself."""
+        self._side = side
+        self._commits = side.meta.commits
+        self._epoch += 1
+        self._wal_pages = 0
+        side.connection.set_wal_hook(self._grown)
+
+    def give(self, job: Job) -> None:
+        """Put a job behind the others."""
+        self._queue.put(job)
+
+    def stop(self) -> None:
+        """Do what was given, give back leases, close, end."""
+        self._queue.put(None)
+
+    def join(self, limit_s: float) -> None:
+        """Wait for the thread's end."""
+        self._thread.join(limit_s)
+
+    # --- in the thread --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            batch, going = self._take()
+            if batch:
+                self._report(self._work(batch))
+            self._checkpoint()
+        if self._side is not None:
+            self._work([Job(Ticket(), Transaction.release_all)])
+            self._side.close()
+            self._side = None
+
+    def _take(self) -> tuple[list[Job], bool]:
+        """Everything that waits, to the bounds of a batch; False with the last."""
+        job = self._queue.get()
+        batch: list[Job] = []
+        size_bytes = 0
+        while job is not None:
+            batch.append(job)
+            size_bytes += job.weight_bytes
+            if len(batch) >= BATCH_JOBS or size_bytes >= BATCH_BYTES:
+                return batch, True
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return batch, True
+        return batch, False
+
+    def _work(self, batch: list[Job]) -> Batch:
+        try:
+            side = self._ready()
+            side.gate.enter()
+        except HarnessFault as fault:
+            return _failed(batch, fault)
+        except FOREIGN as error:
+            return _failed(batch, translate(error, self._directory))
+        try:
+            side.wal.check()
+            return self._transact(side, batch)
+        except HarnessFault as fault:
+            self._closed = fault
+            return _failed(batch, fault)
+        finally:
+            side.gate.leave()
+
+    def _ready(self) -> WriteSide:
+        """The write side; tried again if the store could only be read.
+
+        Raises:
+            HarnessFault: it still can only be read, or this process must not go on.
+        """
+        if self._closed is not None:
+            raise self._closed
+        if self._side is None:
+            why = why_read_only(self._directory)
+            if why is not None:
+                raise unavailable(self._directory, why, readOnly=True)
+            side = open_for_writing(self._directory, self._limits)
+            self._owners.arrive()
+            self.adopt(side)
+            return side
+        return self._side
+
+    def _transact(self, side: WriteSide, batch: list[Job]) -> Batch:
+        try:
+            return self._once(side, batch)
+        # The border of this thread: whatever one job does, the others go on.
+        except Exception as error:
+            _roll_back(side.connection)
+            if len(batch) == 1:
+                return _failed(batch, translate(error, self._directory))
+        outcomes: list[Outcome] = []
+        heads: dict[str, int] = {}
+        for job in batch:
+            alone = self._transact(side, [job])
+            outcomes += alone.outcomes
+            heads.update(alone.heads)
+        return Batch(outcomes, heads)
+
+    def _once(self, side: WriteSide, batch: list[Job]) -> Batch:
+        connection = side.connection
+        connection.execute("begin immediate")
+        (commits,) = one(connection, "update meta set value = value + 1 where key = 'commits' returning value")
+        epoch = self._epoch if commits == self._commits + 1 else self._epoch + 1
+        now = rfc3339(time.time_ns() // 1_000_000)
+        transaction = Transaction(Scene(connection, side.key, self._owners), self._sessions, epoch=epoch, now=now)
+        outcomes = [(job, _attempt(job, transaction)) for job in batch]
+        if transaction.dirty:
+            transaction.flush()
+            connection.execute("commit")
+            self._commits = commits
+        else:
+            connection.execute("rollback")
+            self._commits = commits - 1
+        self._epoch = epoch
+        if len(self._sessions) > CACHED_SESSIONS:
+            self._sessions.clear()
+        self._sessions.update(transaction.changed)
+        if transaction.dirty:
+            self._witness(side, commits)
+        return Batch(outcomes, transaction.appended)
+
+    def _witness(self, side: WriteSide, commits: int) -> None:
+        try:
+            side.witness.write(side.meta.store_id, commits)
+        except OSError:
+            # The commit stands. A witness that is behind only sees less.
+            return
+
+    def _grown(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        if pages < self._wal_pages:
+            self._tried_pages = 0
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Move the WAL into the database, if it is worth it and nobody else writes."""
+        limit = CHECKPOINT_PAGES if self._queue.empty() else BUSY_CHECKPOINT_PAGES
+        if self._wal_pages < limit or self._wal_pages < self._tried_pages + CHECKPOINT_PAGES:
+            return
+        side = self._side
+        if side is None or self._closed is not None:
+            return
+        self._tried_pages = self._wal_pages
+        try:
+            if side.gate.enter(patient=False):
+                try:
+                    side.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                finally:
+                    side.gate.leave()
+        except FOREIGN:
+            # No room, or a disk that fails: the commits stand in the WAL, and the next one will say it.
+            return
+
+
+def _attempt(job: Job, transaction: Transaction) -> Any:
+    try:
+        return job.work(transaction)
+    except HamesError as error:
+        return error
+
+
+def _failed(batch: list[Job], fault: HamesError) -> Batch:
+    return Batch([(job, fault) for job in batch], {})
+
+
+def _roll_back(connection: apsw.Connection) -> None:
+    try:
+        if connection.in_transaction:
+            connection.execute("rollback")
+    except apsw.Error:
+        # SQLite rolls back by itself what it could not write.
+        return

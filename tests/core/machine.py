@@ -1,0 +1,394 @@
+"""A state machine: commands of several clients, workers, crashes and takeovers, on one session.
+
+Rule 1: every answer and every event is compared with `reference.py`, every log with `log_rules.py`, and the state
+with its own log (`ledger.py`).
+Rule 2: the functions under test are a parameter, so the same machine that proves the source also kills its mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from core.ledger import REAL, Core, Ledger
+from core.log_rules import LogRules
+from core.reference import Expected, No, Session
+from hames.core.commands import (
+    Boundary,
+    CancelTurn,
+    CloseSession,
+    Command,
+    CreateSession,
+    Draft,
+    Ending,
+    EndTurn,
+    OpenSession,
+    Record,
+    Reply,
+    ResumeQueue,
+    StartTurn,
+    SteerTurn,
+    SubmitTurn,
+    UpdateSession,
+    UpdateTurn,
+)
+from hames.core.context import Conversation
+from hames.core.conversation import Message, history_faults
+from hames.core.session import Event
+from hames.protocol.errors import Refused
+
+ROOM = 4
+"""The queue's limit here: small, so that it is reached."""
+
+PICK = range(10)
+YES_OR_NO = (False, True)
+SELDOM = (False,) * 9 + (True,)
+KEYS = (None, None, "k1", "k2")
+CONTENTS = ("c1", "c1", "c2")
+
+Choices = Mapping[str, Sequence[Any]]
+
+ACTIONS: Mapping[str, tuple[int, Choices]] = {
+    "create": (1, {"principal": ("ann", "bob"), "key": KEYS, "content": CONTENTS, "first": YES_OR_NO}),
+    "submit": (
+        9,
+        {
+            "pick": PICK,
+            "principal": ("ann", "ann", "bob"),
+            "delivery": ("queue", "queue", "join", "join", "join", "reject"),
+            "key": KEYS,
+            "content": CONTENTS,
+            "resume": (False, False, False, True),
+            "text": ("Fix it.", "<context>", "é \u2028 𝄞"),
+        },
+    ),
+    "update": (2, {"pick": PICK, "delivery": (None, "queue", "join"), "text": YES_OR_NO}),
+    "steer": (4, {"aim": (None, None, "running", "other"), "pick": PICK, "key": KEYS, "content": CONTENTS}),
+    "cancel": (
+        5,
+        {"pick": PICK, "queue": ("hold", "hold", "continue", "drop"), "cause": ("client", "disconnect")},
+    ),
+    "resume_queue": (1, {}),
+    "rename": (1, {"title": ("One", "Two")}),
+    "close": (1, {"again": (True, True, False)}),
+    "reopen": (1, {}),
+    "start": (7, {"stale": SELDOM, "again": SELDOM}),
+    "record": (5, {"stale": SELDOM, "pick": PICK, "what": ("step", "calls", "results", "late", "odd")}),
+    "boundary": (4, {"stale": SELDOM, "pick": PICK}),
+    "end": (
+        5,
+        {
+            "stale": SELDOM,
+            "pick": PICK,
+            "status": ("completed", "completed", "failed", "failed", "cancelled"),
+            "forced": YES_OR_NO,
+            "recovering": SELDOM,
+        },
+    ),
+    "take_over": (1, {"then": ("start", "start", "settle", "wait")}),
+    "release": (1, {}),
+    "crash": (1, {}),
+}
+"""What may be done, how often, and with which arguments: lists, so that any source of choices can be used."""
+
+OFTEN = tuple(name for name, (weight, _) in ACTIONS.items() for _ in range(weight))
+
+
+def by(principal: str) -> dict[str, str]:
+    return {"principal": principal, "client": "test"}
+
+
+def slots(text: str) -> tuple[dict[str, str], ...]:
+    return ({"type": "text", "text": text},)
+
+
+class Machine:
+    """One session, its clients and its workers. `act` does one thing and checks all that must hold."""
+
+    def __init__(self, core: Core = REAL) -> None:
+        self.ledger = Ledger(core)
+        self.reference = Session()
+        self.rules = LogRules()
+        self.conversation = Conversation()
+        self.answers: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self.number = 0
+        self.steps = 0
+        self.open_calls: list[str] = []
+        self.sent: tuple[Message, ...] = ()
+
+    def act(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Do the action `name` of `ACTIONS`.
+
+        Raises:
+            AssertionError: something does not hold.
+        """
+        if self.reference.status == "none" and name not in ("create", "steer"):
+            # Little can be seen before there is a session.
+            self.create("ann", None, "c1", first=True)
+        if name in ("record", "boundary", "end") and self.reference.running is None:
+            # A worker with nothing to do looks for the next turn.
+            self.start(stale=False, again=False)
+        getattr(self, name)(**arguments)
+        self.check_state()
+        self.check_history()
+
+    # --- clients --------------------------------------------------------------------------------------------
+
+    def create(self, principal: str, key: str | None, content: str, first: bool) -> None:
+        turn_id = self._fresh("t") if first else None
+        turn = None if turn_id is None else SubmitTurn(turn_id, slots("First."), content, by(principal))
+        command = CreateSession({}, "snapshot", "keyed", content, by(principal), key=key, turn=turn)
+        self._ask(command, lambda: self.reference.create(key, content, turn_id, principal), ("store", key))
+
+    def submit(
+        self, pick: int, principal: str, delivery: Any, key: str | None, content: str, resume: bool, text: str
+    ) -> None:
+        turn_id = self._turn(pick) if pick == 0 else self._fresh("t")
+        command = SubmitTurn(
+            turn_id,
+            slots(text),
+            content,
+            by(principal),
+            delivery=delivery,
+            key=key,
+            resume_queue=resume,
+            queue_limit=ROOM,
+        )
+        self._ask(
+            command,
+            lambda: self.reference.submit(turn_id, principal, delivery, key, content, resume=resume, room=ROOM),
+            ("session", key),
+        )
+
+    def update(self, pick: int, delivery: Any, text: bool) -> None:
+        turn_id = self._turn(pick)
+        command = UpdateTurn(turn_id, by("ann"), input=slots("Instead.") if text else None, delivery=delivery)
+        self._ask(command, lambda: self.reference.update(turn_id, delivery, text=text))
+
+    def steer(self, aim: str | None, pick: int, key: str | None, content: str) -> None:
+        steer_id = self._fresh("s")
+        expected = {None: None, "running": self.reference.running, "other": self._turn(pick)}[aim]
+        command = SteerTurn(steer_id, slots("Also this."), content, by("ann"), expected=expected, key=key)
+        self._ask(command, lambda: self.reference.steer(steer_id, expected, key, content), ("session", key))
+
+    def cancel(self, pick: int, queue: Any, cause: Any) -> None:
+        turn_id = None if pick > 6 else self._turn(pick)
+        command = CancelTurn(by("bob"), turn_id, queue=queue, cause=cause)
+        self._ask(command, lambda: self.reference.cancel(turn_id, queue, cause))
+
+    def resume_queue(self) -> None:
+        self._ask(ResumeQueue(by("ann")), self.reference.resume_queue)
+
+    def rename(self, title: str) -> None:
+        self._ask(UpdateSession(title, by("ann")), lambda: self.reference.rename(title))
+
+    def close(self, again: bool) -> None:
+        self._ask(CloseSession(by("ann")), self.reference.close)
+        if again:
+            self._ask(OpenSession(by("bob")), self.reference.reopen)
+
+    def reopen(self) -> None:
+        self._ask(OpenSession(by("bob")), self.reference.reopen)
+
+    # --- workers --------------------------------------------------------------------------------------------
+
+    def start(self, stale: bool, again: bool) -> None:
+        if not self.ledger.fence:
+            self.reference.lease = self.ledger.claim()
+        fence = self._fence(stale)
+        previous = "worker_restarted" if again else None
+        drafts = tuple(self._facts("results")) if self.reference.running is not None else ()
+        types = [draft.type for draft in drafts]
+        command = StartTurn(fence, {"pid": 1}, self.ledger.now_ms, 60_000, previous=previous, drafts=drafts)
+        self._ask(command, lambda: self.reference.start(fence, previous, types), fence=fence)
+
+    def record(self, stale: bool, pick: int, what: str) -> None:
+        fence, turn_id = self._fence(stale), self._running(pick)
+        drafts = self._facts(what)
+        types = [draft.type for draft in drafts]
+        command = Record(fence, turn_id, tuple(drafts))
+        self._ask(command, lambda: self.reference.record(fence, turn_id, types), fence=fence)
+
+    def boundary(self, stale: bool, pick: int) -> None:
+        fence, turn_id = self._fence(stale), self._running(pick)
+        command = Boundary(fence, turn_id, self.steps + 1)
+        self._ask(command, lambda: self.reference.boundary(fence, turn_id, self.steps + 1), fence=fence)
+
+    def end(self, stale: bool, pick: int, status: Any, forced: bool, recovering: bool) -> None:
+        fence, turn_id = self._fence(stale), self._running(pick)
+        drafts = self._facts("step") if status == "completed" else []
+        error = {"kind": "internal", "message": "", "retryable": False, "details": {}}
+        ending = Ending(
+            status,
+            text="Done.",
+            error=error if status == "failed" else None,
+            forced=forced,
+            may_still_run=("pid 7",) if forced else (),
+        )
+        types = [draft.type for draft in drafts]
+        reply = self._ask(
+            EndTurn(fence, turn_id, ending, tuple(drafts), recovering=recovering),
+            lambda: self.reference.end(fence, turn_id, status, types, forced=forced, recovering=recovering),
+            fence=fence,
+        )
+        if reply is not None:
+            assert reply.ended == (self.reference.running is None)
+            # Calls that a turn leaves open stay without a result.
+            self.open_calls = []
+
+    def take_over(self, then: str) -> None:
+        self.reference.lease = self.ledger.claim()
+        if then == "start":
+            self.start(stale=False, again=False)
+        elif then == "settle":
+            self.end(stale=False, pick=0, status="failed", forced=True, recovering=True)
+
+    def release(self) -> None:
+        self.ledger.release()
+        self.reference.lease = 0
+
+    def crash(self) -> None:
+        self.ledger.crash()
+
+    # --- what must hold -------------------------------------------------------------------------------------
+
+    def check_state(self) -> None:
+        state, reference = self.ledger.state, self.reference
+        assert (state.status, state.title) == (reference.status, reference.title)
+        assert list(state.queue) == reference.queue
+        assert state.running == reference.running
+        assert (state.hold is not None) == reference.held
+        assert list(state.steers) == reference.steers
+        for job in reference.jobs.values():
+            turn = self.ledger.turns[job.turn_id]
+            found = (turn.status, turn.host, turn.attempt, turn.fence, turn.delivery, turn.cancel is not None)
+            wanted = (job.status, job.host, job.attempt, job.fence, job.delivery, job.asked is not None)
+            assert found == wanted
+            assert turn.ended == (job.turn_id not in state.turns)
+
+    def check_history(self) -> None:
+        messages = self.conversation.messages()
+        assert not messages or history_faults(messages) == []
+
+    # --- how ------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        command: Command,
+        expect: Callable[[], list[Expected]],
+        key: tuple[str, str | None] = ("", None),
+        *,
+        fence: int | None = None,
+    ) -> Reply | None:
+        """Run `command`, and compare with what the reference expects; the answer, or None where it is refused."""
+        before = self.ledger.state
+        refusal, expected = _attempt(expect)
+        found = None
+        try:
+            reply, events = self.ledger.run(command)
+        except Refused as refused:
+            found = refused.kind
+        assert found == refusal, f"{command} was {found or 'accepted'}, expected {refusal or expected}"
+        if found is not None:
+            assert self.ledger.state == before, "a refused command changes nothing"
+            return None
+        assert fence in (None, self.ledger.fence), "a stale fence appends nothing"
+        assert [(event.type, event.turn_id) for event in events] == [item[:2] for item in expected]
+        for event, (_, _, members) in zip(events, expected, strict=True):
+            assert {name: event.data.get(name) for name in members} == members
+        self.rules.commit(events, self.ledger.fence)
+        self._converse(events)
+        self._same_answer(reply, *key)
+        return reply
+
+    def _converse(self, events: Sequence[Event]) -> None:
+        """Fold `events`; what one step sends stands at the start of what the next one sends."""
+        for event in events:
+            self.conversation.apply(event)
+            if event.type == "step.started":
+                sent, self.sent = self.sent, self.conversation.messages()
+                assert self.sent[: len(sent) - 1] == sent[:-1], "a prefix that was sent stays as it was"
+                if sent:
+                    last, now = sent[-1], self.sent[len(sent) - 1]
+                    assert type(last) is type(now)
+                    assert now.text.startswith(last.text)
+
+    def _same_answer(self, reply: Reply, scope: str, key: str | None) -> None:
+        if key is None:
+            return
+        answer = (reply.turn_id, reply.steer_id, reply.seq)
+        assert reply.repeated == ((scope, key) in self.answers)
+        assert self.answers.setdefault((scope, key), answer) == answer, "a repeat gets the first answer"
+
+    def _facts(self, what: str) -> list[Draft]:
+        match what:
+            case "step" | "calls":
+                return [*self._results(), *self._step(calls=2 if what == "calls" else 0)]
+            case "results":
+                return self._results()
+            case "late":
+                return [
+                    self._result("c0", "ok"),
+                    Draft("file.changed", _change("a")),
+                    Draft("file.changed", _change("a")),
+                ]
+            case _:
+                return [Draft("warning", {"code": "x", "message": "", "details": {}}), Draft("of.a.later.build", {})]
+
+    def _results(self) -> list[Draft]:
+        """A result for each open call: without it the model is not asked again."""
+        calls, self.open_calls = self.open_calls, []
+        return [self._result(call, "ok" if call.endswith("1") else "error") for call in calls]
+
+    def _step(self, calls: int) -> list[Draft]:
+        self.steps += 1
+        step = {"step": self.steps}
+        drafts = [
+            Draft("step.started", step),
+            Draft("model.requested", {**step, "modelRequestId": f"m{self.steps}"}),
+            Draft(
+                "message.completed",
+                {**step, "itemId": f"i{self.steps}", "text": "Well.", "inContext": self.steps % 5 > 0},
+            ),
+        ]
+        for _ in range(calls):
+            call = self._fresh("c")
+            self.open_calls.append(call)
+            data = {"callId": call, "providerCallId": f"p{call}", "tool": "read", "arguments": "{}", **step}
+            drafts.append(Draft("tool.requested", data))
+        if self.steps % 3:
+            drafts.append(Draft("usage.recorded", {"counters": {"in": self.steps, f"odd{self.steps % 2}": 1}}))
+        return [*drafts, Draft("step.completed", {**step, "stopReason": "stop"})]
+
+    def _result(self, call: str, outcome: str) -> Draft:
+        return Draft("tool.completed", {"callId": call, "tool": "read", "outcome": outcome, "text": "", "details": {}})
+
+    def _fresh(self, letter: str) -> str:
+        self.number += 1
+        return f"{letter}{self.number}"
+
+    def _turn(self, pick: int) -> str:
+        """The running turn, one that waits, one that was admitted, or one that never was."""
+        reference = self.reference
+        if pick < 5 and reference.queue:
+            return reference.queue[pick % len(reference.queue)]
+        known = list(reversed(reference.jobs))
+        return known[pick % len(known)] if known and pick < 9 else "nowhere"
+
+    def _running(self, pick: int) -> str:
+        """The running turn, mostly."""
+        return self._turn(pick) if pick == 1 else str(self.reference.running)
+
+    def _fence(self, stale: bool) -> int:
+        return max(0, self.ledger.last_fence - 1) if stale else self.ledger.last_fence
+
+
+def _attempt(expect: Callable[[], list[Expected]]) -> tuple[str | None, list[Expected]]:
+    try:
+        return None, expect()
+    except No as no:
+        return no.kind, []
+
+
+def _change(path: str) -> Mapping[str, Any]:
+    return {"callId": "c0", "path": path, "kind": "modified"}
