@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,21 @@ def make_host(
         make=make,
         about_store=lambda: about_store(home),
         about_parts=about_parts,
+        preload=preload,
         transport={"kind": "stdio", "framing": framing, "frameInBytes": limits["frameInBytes"]},
         tasks=tasks,
     )
+
+
+def preload() -> None:
+    """Import and build what the first session and the first turn will need, so that neither waits for it."""
+    from hames.protocol.validate import prepare_params
+
+    for module in ("hames.engine.service", "hames.store", "apsw", "hames.sandbox.local", "hames.tools", "rfc8785"):
+        import_module(module)
+    prepare_params(("SessionCreate", "SessionResume", "TurnSubmit", "EventsSubscribe", "TurnWait", "TurnCancel"))
+    for module in ("httpx", "jsonschema"):
+        import_module(module)
 
 
 def principal() -> str:
@@ -108,7 +121,7 @@ class LocalWorld:
     def __init__(self, config: Config, store: Store, home: Path) -> None:
         from hames.sandbox.process import ReaperProcesses
 
-        self.limits = config.limits
+        self.limits: Mapping[str, int] = config.limits
         self._config = config
         self._store = store
         self._home = home

@@ -83,7 +83,7 @@ def answer_waits() -> None:
 def _run(turn_id: str, text: str) -> None:
     word, _, number = text.partition(" ")
     append("turn.started", turn_id)
-    for index in range(int(number or 0)):
+    for index in range(int(number) if number.isdigit() else 0):
         append("message.chunk", turn_id, itemId="i", offset=index, text="x")
     if word != "open":
         append("turn.completed", turn_id, text=text)

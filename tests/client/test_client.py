@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def _command(home: Path, *traits: str) -> list[str]:
-    return [sys.executable, STUB, str(home), *traits]
+@asynccontextmanager
+async def _client(home: Path, *traits: str, **options: Any) -> AsyncIterator[HamesClient]:
+    with anyio.fail_after(60):
+        async with HamesClient.spawn([sys.executable, STUB, str(home), *traits], **options) as client:
+            yield client
 
 
 def _calls(home: Path) -> list[str]:
@@ -47,7 +51,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def test_it_initializes_and_answers_requests(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         described = await client.describe()
 
         assert client.server["serverInfo"]["name"] == "stub"
@@ -56,7 +60,7 @@ async def test_it_initializes_and_answers_requests(home: Path) -> None:
 
 
 async def test_a_refusal_has_its_kind_and_details(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
 
         with pytest.raises(HamesError) as refused:
@@ -69,7 +73,7 @@ async def test_a_refusal_has_its_kind_and_details(home: Path) -> None:
 
 
 async def test_events_come_once_and_in_order_from_the_start(home: Path) -> None:
-    async with HamesClient.spawn(_command(home, "doubles", "unknown")) as client:
+    async with _client(home, "doubles", "unknown") as client:
         session = await client.create_session("/w")
         await session.submit("count 5")
 
@@ -79,7 +83,7 @@ async def test_events_come_once_and_in_order_from_the_start(home: Path) -> None:
 
 
 async def test_events_go_on_after_a_cursor(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         await session.submit("count 5")
         async with session.events() as events:
@@ -91,7 +95,7 @@ async def test_events_go_on_after_a_cursor(home: Path) -> None:
 
 
 async def test_events_survive_the_death_of_the_server(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         await session.submit("count 5")
         async with session.events() as events, anyio.create_task_group() as tasks:
@@ -112,7 +116,7 @@ async def test_events_survive_the_death_of_the_server(home: Path) -> None:
 
 
 async def test_after_a_restart_its_sessions_are_resumed_before_anything_else(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         await client.create_session("/w")
         assert client.pid is not None
         os.kill(client.pid, signal.SIGKILL)
@@ -123,7 +127,7 @@ async def test_after_a_restart_its_sessions_are_resumed_before_anything_else(hom
 
 
 async def test_a_session_that_was_closed_or_only_observed_is_not_resumed(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         await client.resume_session("s", own="observe")
         await session.close()
@@ -137,7 +141,7 @@ async def test_a_session_that_was_closed_or_only_observed_is_not_resumed(home: P
 
 @pytest.mark.parametrize("text", ["die after", "die before"])
 async def test_a_submit_whose_answer_is_lost_is_sent_again_and_admitted_once(home: Path, text: str) -> None:
-    async with HamesClient.spawn(_command(home), max_restarts=1) as client:
+    async with _client(home, max_restarts=1) as client:
         session = await client.create_session("/w")
 
         if text == "die before":
@@ -153,7 +157,7 @@ async def test_a_submit_whose_answer_is_lost_is_sent_again_and_admitted_once(hom
 
 
 async def test_a_request_that_may_not_be_repeated_fails_when_the_server_dies(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
 
         with pytest.raises(ConnectionLost) as lost:
@@ -165,7 +169,7 @@ async def test_a_request_that_may_not_be_repeated_fails_when_the_server_dies(hom
 
 async def test_a_wait_goes_on_over_a_restart(home: Path) -> None:
     answers = []
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         turn = (await session.submit("open"))["turn"]
 
@@ -187,7 +191,7 @@ async def test_a_wait_goes_on_over_a_restart(home: Path) -> None:
 
 
 async def test_without_restart_a_death_is_final(home: Path) -> None:
-    async with HamesClient.spawn(_command(home), restart=False) as client:
+    async with _client(home, restart=False) as client:
         session = await client.create_session("/w")
         assert client.pid is not None
         os.kill(client.pid, signal.SIGKILL)
@@ -202,12 +206,12 @@ async def test_a_server_that_keeps_dying_is_given_up_with_its_last_words(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hames_client.client, "BACKOFF_S", (0.0,))
-    async with HamesClient.spawn(_command(home, "dies")) as client:
+    async with _client(home, "dies") as client:
         session = client.session("s")
         assert client.pid is not None
         os.kill(client.pid, signal.SIGKILL)
 
-        with anyio.fail_after(30), pytest.raises(ConnectionLost) as lost:
+        with pytest.raises(ConnectionLost) as lost:
             await session.wait("t1")
 
     assert lost.value.exit_code == 3
@@ -222,7 +226,7 @@ async def test_a_command_that_cannot_be_started_says_so(home: Path) -> None:
 
 async def test_no_common_version_ends_the_client_at_once(home: Path) -> None:
     with pytest.raises(HamesError) as refused:
-        async with HamesClient.spawn(_command(home, "newer")):
+        async with _client(home, "newer"):
             pass
 
     assert refused.value.kind == "unsupported_protocol"
@@ -230,17 +234,17 @@ async def test_no_common_version_ends_the_client_at_once(home: Path) -> None:
 
 async def test_an_exception_in_the_body_comes_out_as_it_is(home: Path) -> None:
     with pytest.raises(KeyError):
-        async with HamesClient.spawn(_command(home)):
+        async with _client(home):
             raise KeyError("mine")
 
 
 async def test_noise_on_stdout_and_a_flood_on_stderr_do_no_harm(home: Path) -> None:
-    async with HamesClient.spawn(_command(home, "noise")) as client:
+    async with _client(home, "noise") as client:
         await client.ping()
 
 
 async def test_a_hole_in_the_numbers_is_an_error(home: Path) -> None:
-    async with HamesClient.spawn(_command(home, "gap")) as client:
+    async with _client(home, "gap") as client:
         session = await client.create_session("/w")
         await session.submit("count 5")
 
@@ -249,7 +253,7 @@ async def test_a_hole_in_the_numbers_is_an_error(home: Path) -> None:
 
 
 async def test_a_subscription_that_the_server_keeps_ending_is_an_error(home: Path) -> None:
-    async with HamesClient.spawn(_command(home, "closes")) as client:
+    async with _client(home, "closes") as client:
         session = await client.create_session("/w")
 
         with pytest.raises(LogBroken, match="deleted"):
@@ -258,7 +262,7 @@ async def test_a_subscription_that_the_server_keeps_ending_is_an_error(home: Pat
 
 async def test_a_slow_consumer_gets_everything_and_holds_little(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hames_client.events, "MAX_WAITING", 10)
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         await session.submit("count 100")
         seqs = []
@@ -273,7 +277,7 @@ async def test_a_slow_consumer_gets_everything_and_holds_little(home: Path, monk
 
 async def test_deltas_go_to_their_callback(home: Path) -> None:
     deltas: list[str] = []
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         await _take(session, 1, on_delta=lambda delta: deltas.append(delta["text"]))
         await client.ping()
@@ -283,8 +287,7 @@ async def test_deltas_go_to_their_callback(home: Path) -> None:
 
 async def test_other_notifications_go_to_the_client(home: Path) -> None:
     seen: list[str] = []
-    command = _command(home, "unknown")
-    async with HamesClient.spawn(command, on_notification=lambda method, params: seen.append(method)) as client:
+    async with _client(home, "unknown", on_notification=lambda method, params: seen.append(method)) as client:
         await client.ping()
         await client.ping()
 
@@ -292,7 +295,7 @@ async def test_other_notifications_go_to_the_client(home: Path) -> None:
 
 
 async def test_a_request_that_is_given_up_is_cancelled_at_the_server(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         turn = (await session.submit("open"))["turn"]
 
@@ -306,7 +309,7 @@ async def test_a_request_that_is_given_up_is_cancelled_at_the_server(home: Path)
 
 
 async def test_a_request_larger_than_the_server_takes_is_refused_here(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
 
         with pytest.raises(HamesError) as refused:
@@ -317,14 +320,14 @@ async def test_a_request_larger_than_the_server_takes_is_refused_here(home: Path
 
 
 async def test_text_with_lone_surrogates_and_line_separators_arrives(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         answer = await client.request("echo", {"text": "a\u2028b\u0085c\ud800"})
 
     assert answer == {"text": "a\u2028b\u0085c\ud800"}
 
 
 async def test_closing_shuts_the_server_down_and_reaps_it(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         pid = client.pid
         assert pid is not None
 
@@ -335,7 +338,7 @@ async def test_closing_shuts_the_server_down_and_reaps_it(home: Path) -> None:
 
 async def test_a_server_that_does_not_end_is_ended(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hames_client.client, "CLOSE_S", 0.2)
-    async with HamesClient.spawn(_command(home, "deaf")) as client:
+    async with _client(home, "deaf") as client:
         pid = client.pid
         assert pid is not None
 
@@ -347,7 +350,7 @@ async def test_a_cancelled_client_leaves_no_server(home: Path) -> None:
     pids: list[int | None] = []
 
     async def work() -> None:
-        async with HamesClient.spawn(_command(home)) as client:
+        async with _client(home) as client:
             pids.append(client.pid)
             await anyio.sleep_forever()
 
@@ -362,7 +365,7 @@ async def test_a_cancelled_client_leaves_no_server(home: Path) -> None:
 
 
 async def test_an_iteration_ends_when_it_is_closed_and_fails_when_the_client_is(home: Path) -> None:
-    async with HamesClient.spawn(_command(home)) as client:
+    async with _client(home) as client:
         session = await client.create_session("/w")
         closed = session.events()
         await anext(closed)

@@ -267,6 +267,7 @@ def test_swapping_a_directory_for_a_link_never_leads_out(files: Workspace, works
     attacker = threading.Thread(target=swap)
     attacker.start()
     reads: list[bytes] = []
+    refusals: set[str] = set()
     try:
         for round_number in range(6_000):
             try:
@@ -274,12 +275,13 @@ def test_swapping_a_directory_for_a_link_never_leads_out(files: Workspace, works
                 if round_number % 10 == 0:
                     files.replace("sub/d/new", b"x")
             except ToolFailed as failure:
-                assert failure.kind in {"outside_workspace", "not_found", "not_a_directory"}
+                refusals.add(failure.kind)
     finally:
         done.set()
         attacker.join()
 
     assert set(reads) == {b"mine"}
+    assert refusals <= {"outside_workspace", "not_found", "not_a_directory"}
     assert [entry.name for entry in outside.iterdir()] == ["secret"]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from hames.ports import ProcessResult, ReaperRecord
@@ -53,7 +54,7 @@ def owner(
     tmp_path: Path, session: str, kind: str, lock: Lock
 ) -> Iterator[tuple[subprocess.Popen[bytes], ReaperRecord]]:
     argv = [sys.executable, str(FOLDER / "owner.py"), str(tmp_path / "other"), session, kind, str(lock.path)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         record = ReaperRecord(*json.loads(process.stdout.readline()))
         assert process.stdout.readline() == b"ready\n"
@@ -106,6 +107,36 @@ async def test_a_command_that_gets_rid_of_its_supervisor_is_ended_by_the_reaper(
     assert (result.exit_code, result.killed) == (-9, 2)
 
 
+async def test_a_command_that_asks_its_supervisor_to_end_is_just_ended(sandbox: LocalSandbox) -> None:
+    with anyio.fail_after(30):
+        result = await sandbox.run(["sh", "-c", "kill $PPID; sleep 60"], timeout_ms=60_000, grace_ms=0, keep_bytes=9)
+
+    assert (result.exit_code, result.alive) == (-9, ())
+
+
+async def test_a_running_command_of_a_session_that_is_taken_over_ends_as_lost(
+    sandbox: LocalSandbox, processes: ReaperProcesses, lock: Lock
+) -> None:
+    record = await processes.start()
+    assert record is not None
+    ready = anyio.Event()
+    failures: list[HarnessFault] = []
+
+    async def run() -> None:
+        with pytest.raises(HarnessFault) as failure:
+            await nasty(sandbox, "deaf", lock, on_output=lambda _: ready.set())
+        failures.append(failure.value)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await ready.wait()
+            assert await processes.stop_foreign(record, sandbox.session_id) == ()
+            assert lock.is_free()
+
+    assert failures[0].kind == "lease_lost"
+
+
 @pytest.mark.parametrize("kind", ["kill_reaper", "kill_both"])
 async def test_a_command_that_kills_the_reaper_dies_with_it_and_the_next_gets_a_new_one(
     sandbox: LocalSandbox, lock: Lock, kind: str
@@ -132,6 +163,7 @@ async def test_a_killed_owner_leaves_neither_command_nor_reaper(tmp_path: Path, 
         os.close(reaper)
 
     assert hunt.start_time(record.pid) is None
+    assert os.listdir(os.path.dirname(record.socket)) == []
 
 
 @pytest.mark.slow
@@ -167,10 +199,12 @@ async def test_another_process_can_end_a_session_without_touching_its_owner(
             assert await processes.stop_foreign(record, "taken") == ()
 
         assert lock.is_free()
-        assert hunt.start_time(record.pid) == record.start_time
         if state == "stopped":
             assert process.poll() is None
+            assert hunt.start_time(record.pid) == record.start_time
             os.kill(process.pid, signal.SIGCONT)
+        # It is told what happened, and ends by itself.
+        assert await anyio.to_thread.run_sync(process.wait) == 1
 
 
 @pytest.mark.parametrize("trick", ["stopped reaper", "wrong start time", "no socket"])

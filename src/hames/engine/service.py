@@ -24,10 +24,10 @@ from hames.core.commands import (
     SubmitTurn,
 )
 from hames.core.digests import canonical_digest
-from hames.core.state import Turn
+from hames.core.state import State, Turn
 from hames.engine.ids import new_id
 from hames.engine.live import Live
-from hames.engine.worker import Worker
+from hames.engine.worker import Worker, fresh_state
 from hames.ports import Committed, Loaded, Owner, Store, World
 from hames.protocol.errors import HamesError, Refused
 
@@ -85,6 +85,10 @@ class Service:
         """A session at its head."""
         return await (await self.opened()).load(session_id)
 
+    async def state(self, session_id: str) -> State:
+        """A session's state at the head that this process knows of; read only when another process moved it."""
+        return await fresh_state(self.store, session_id)
+
     # --- admission ----------------------------------------------------------------------------------------
 
     async def create(
@@ -114,12 +118,12 @@ class Service:
         await self.attach(committed.reply.session_id or session_id)
         return committed
 
-    async def submit(self, session_id: str, command: SubmitTurn) -> Committed:
-        """Admit a turn, and attach so that it runs."""
+    async def submit(self, loaded: Loaded, command: SubmitTurn) -> Committed:
+        """Admit a turn to a session that was just loaded, and attach so that it runs."""
         self._admitting()
-        await self._hold_against_world(await self.load(session_id))
-        committed = await self.commit(session_id, command)
-        await self.attach(session_id)
+        self._hold_against_world(loaded)
+        committed = await self.commit(loaded.state.session_id, command)
+        await self.attach(loaded.state.session_id)
         return committed
 
     async def resume(
@@ -137,7 +141,7 @@ class Service:
         if own == "observe":
             return loaded
         self._admitting()
-        await self._hold_against_world(loaded)
+        self._hold_against_world(loaded)
         if own == "require" and loaded.owner is not None and not loaded.owner.mine and loaded.owner.alive:
             raise Refused("session_owned", **owner_view(loaded.owner))
         if loaded.state.status == "closed":
@@ -149,7 +153,7 @@ class Service:
     async def resume_queue(self, session_id: str, by: By) -> Committed:
         """Lift a hold, and attach so that the queue runs."""
         self._admitting()
-        await self._hold_against_world(await self.load(session_id))
+        self._hold_against_world(await self.load(session_id))
         committed = await self.commit(session_id, ResumeQueue(by))
         await self.attach(session_id)
         return committed
@@ -181,7 +185,7 @@ class Service:
         if self.stopping:
             raise Refused("shutting_down")
 
-    async def _hold_against_world(self, loaded: Loaded) -> None:
+    def _hold_against_world(self, loaded: Loaded) -> None:
         session_id = loaded.state.session_id
         if session_id in self._checked:
             return
@@ -263,19 +267,22 @@ class Service:
         """Until the turn has its terminal, or cannot get it without somebody acting."""
         store = await self.opened()
         while True:
-            loaded = await store.load(session_id)
-            turn, cursor = await store.turn(session_id, turn_id)
-            if turn.ended:
-                return turn, cursor, "ended"
-            if turn.status == "queued" and loaded.state.hold is not None:
-                return turn, cursor, "held"
-            if loaded.owner is None or not loaded.owner.alive:
-                attached = self._workers.get(session_id)
-                if attached is None or attached.done.is_set():
-                    return turn, cursor, "unowned"
-            mine = loaded.owner is not None and loaded.owner.mine
-            with anyio.move_on_after(None if mine else OWNER_CHECK_S):
-                await store.changed(session_id, loaded.state.seq)
+            state = await self.state(session_id)
+            turn = state.turns.get(turn_id)
+            if turn is None or (turn.status == "queued" and state.hold is not None):
+                turn, cursor = await store.turn(session_id, turn_id)
+                if turn.ended or turn.status == "queued":
+                    return turn, cursor, "ended" if turn.ended else "held"
+                continue
+            worker = self._workers.get(session_id)
+            here = worker is not None and not worker.done.is_set()
+            if not here:
+                owner = await store.owner(session_id)
+                if owner is None or not owner.alive:
+                    turn, cursor = await store.turn(session_id, turn_id)
+                    return turn, cursor, "ended" if turn.ended else "unowned"
+            with anyio.move_on_after(None if here else OWNER_CHECK_S):
+                await store.changed(session_id, state.seq)
 
     # --- the end ------------------------------------------------------------------------------------------
 

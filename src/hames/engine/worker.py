@@ -79,6 +79,9 @@ class Worker:
                         break
         except HamesError as failure:
             self.failure = failure
+        except Exception as error:
+            # A top border: a defect ends this session's worker, and neither another session nor the server.
+            self.failure = HarnessFault("internal", f"The worker of {self.session_id} broke: {error!r:.300}")
         finally:
             with anyio.CancelScope(shield=True):
                 if self._equipment is not None:
@@ -130,19 +133,18 @@ class Worker:
         return await self._store.claim(self.session_id, force=True)
 
     async def _has_work(self) -> bool:
-        state = (await self._store.load(self.session_id)).state
+        state = await fresh_state(self._store, self.session_id)
         return state.running is not None or _startable(state)
 
     async def _serve(self, lease: Lease) -> None:
-        await self._recover(lease)
+        loaded = await self._store.load(self.session_id)
+        await self._recover(lease, loaded)
         while not self._stopping and not self.settle_only:
-            loaded = await self._store.load(self.session_id)
-            if loaded.owner is None or not loaded.owner.mine:
-                return
-            if not _startable(loaded.state):
-                await self._store.changed(self.session_id, loaded.state.seq)
+            state = await fresh_state(self._store, self.session_id)
+            if not _startable(state):
+                await self._store.changed(self.session_id, state.seq)
                 continue
-            await self._log.catch_up(loaded.state.seq)
+            await self._log.catch_up(state.seq)
             equipment = self._equip(loaded)
             committed = await self._store.commit(self.session_id, self._start(lease, loaded)).wait()
             await self._log.take(committed)
@@ -164,9 +166,8 @@ class Worker:
             self._equipment = self._world.equip(self.session_id, loaded.snapshot)
         return self._equipment
 
-    async def _recover(self, lease: Lease) -> None:
+    async def _recover(self, lease: Lease, loaded: Loaded) -> None:
         """Settle or continue the turn that an attempt before us left."""
-        loaded = await self._store.load(self.session_id)
         turn = loaded.state.active
         if turn is None:
             return
@@ -210,44 +211,52 @@ class Worker:
     async def _run_watched(self, attempt: Attempt) -> None:
         scope = anyio.CancelScope()
         why: list[Why] = []
-        failure: HamesError | None = None
+        failures: list[HamesError] = []
         async with anyio.create_task_group() as beside:
-            beside.start_soon(self._watch, attempt, scope, why)
+            beside.start_soon(self._watch, attempt, scope, why, failures)
             beside.start_soon(heartbeats, attempt)
             with scope:
                 try:
                     await run_turn(attempt, self._tasks)
                 except HamesError as failed:
-                    failure = failed  # settled below, outside of the task group, which would wrap it
+                    failures.append(failed)  # settled below, outside of the task group, which would wrap it
             beside.cancel_scope.cancel()
         if not attempt.ended:
-            await self._settle(attempt, why[0] if why else None, failure)
+            await self._settle(attempt, why[0] if why else None, failures[0] if failures else None)
 
-    async def _watch(self, attempt: Attempt, scope: anyio.CancelScope, why: list[Why]) -> None:
+    async def _watch(
+        self, attempt: Attempt, scope: anyio.CancelScope, why: list[Why], failures: list[HamesError]
+    ) -> None:
         """Stop the attempt at its deadline, on a durable cancel, or when it is not ours any more."""
         turn = attempt.state.turns[attempt.turn_id]
         left_s = (epoch_ms(turn.deadline_at or "") - time.time_ns() // 1_000_000) / 1000
-        with anyio.move_on_after(max(0.0, left_s)) as deadline:
-            reason = await self._until_stopped(attempt)
-        if deadline.cancelled_caught:
-            reason = "deadline"
+        reason: Why | None = None
+        try:
+            with anyio.move_on_after(max(0.0, left_s)) as deadline:
+                reason = await self._until_stopped(attempt)
+            if deadline.cancelled_caught:
+                reason = "deadline"
+        except HamesError as failure:
+            # An attempt that cannot be watched cannot be cancelled: it must not go on.
+            failures.append(failure)
+            scope.cancel()
         if reason is not None:
             why.append(reason)
             scope.cancel()
 
     async def _until_stopped(self, attempt: Attempt) -> Why | None:
         while True:
-            loaded = await self._store.load(self.session_id)
-            turn = loaded.state.turns.get(attempt.turn_id)
-            if loaded.owner is None or not loaded.owner.mine:
-                return "lost"
+            state = await fresh_state(self._store, self.session_id)
+            turn = state.turns.get(attempt.turn_id)
             if turn is None:
-                return None  # it has its terminal, and the attempt is about to know
+                # It has its terminal: by us, and the attempt is about to know; or by who took the session.
+                owner = await self._store.owner(self.session_id)
+                return None if owner is not None and owner.mine else "lost"
             if turn.fence != attempt.fence:
                 return "lost"
             if turn.cancel is not None:
                 return "cancel"
-            await self._store.changed(self.session_id, loaded.state.seq)
+            await self._store.changed(self.session_id, state.seq)
 
     async def _settle(self, attempt: Attempt, why: Why | None, failure: HamesError | None) -> None:
         """Write the terminal. A store that fails is asked again until it takes it, or another process does."""
@@ -269,6 +278,14 @@ class Worker:
                     raise
                 failure = failure or fault
             await anyio.sleep(STORE_RETRY_S)
+
+
+async def fresh_state(store: Store, session_id: str) -> State:
+    """The session's state at the head that this process knows of; read only when another process moved it."""
+    state = store.latest(session_id)
+    if state is None or state.seq < store.head(session_id):
+        state = (await store.load(session_id)).state
+    return state
 
 
 def _startable(state: State) -> bool:

@@ -5,6 +5,7 @@ Adapters are built at first use and kept: one costs a millisecond or two, import
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,12 @@ def _adapter(name: str) -> TypeAdapter[Any]:
     from hames.protocol import params
 
     return TypeAdapter(getattr(params, name))
+
+
+def prepare_params(names: Iterable[str]) -> None:
+    """Build the adapters of these params, so that their first request does not wait for it."""
+    for name in names:
+        _adapter(name)
 
 
 def check_params(name: str, value: dict[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class LocalSandbox:
         *,
         reserved: Sequence[Path] = (),
     ) -> None:
-        self._session_id = session_id
+        self.session_id = session_id
         self._processes = processes
         self._paths = Workspace(workspace, cwd, reserved=reserved)
         self._environment = base_environment(os.environ)
@@ -88,10 +88,10 @@ class LocalSandbox:
         on_output: Callable[[bytes], None] | None = None,
     ) -> ProcessResult:
         """See `ports.Sandbox.run`. `HAMES_SESSION` is set last: a call cannot take its own marker away."""
-        environment = {**self._environment, **(env or {}), MARKER: self._session_id}
+        environment = {**self._environment, **(env or {}), MARKER: self.session_id}
         with self._paths.enter(cwd) as directory:
             return await self._processes.run(
-                Command(self._session_id, tuple(argv), environment, directory),
+                Command(self.session_id, tuple(argv), environment, directory),
                 timeout_ms=timeout_ms,
                 grace_ms=grace_ms,
                 keep_bytes=keep_bytes,

@@ -28,6 +28,9 @@ MAX_LINKS = 40
 MAX_DEPTH = 128
 """Directories held open in one walk: many times what a tree has, and far from the limit on descriptors."""
 
+BLOCK_BYTES = 2**20
+"""Read at once: as much memory is taken, whatever the file turns out to hold."""
+
 MAX_PATH_BYTES = 4_096
 """PATH_MAX of Linux."""
 
@@ -86,7 +89,7 @@ class WorkspaceFile:
         """
         chunks: list[bytes] = []
         with _failures(self.path):
-            while length > 0 and (chunk := os.pread(self._fd, length, offset)):
+            while length > 0 and (chunk := os.pread(self._fd, min(length, BLOCK_BYTES), offset)):
                 chunks.append(chunk)
                 offset += len(chunk)
                 length -= len(chunk)

@@ -207,7 +207,7 @@ class ReaperProcesses:
                 listener.listen(BACKLOG)
                 fds = (far.fileno(), listener.fileno())
                 package = Path(__file__).parents[2]
-                arguments = [str(package), *map(str, (*fds, self._reap_ms))]
+                arguments = [str(package), *map(str, (*fds, self._reap_ms)), str(self._directory.absolute() / name)]
                 self._reaper = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", reaper.BOOT, *arguments],
                     stdin=subprocess.DEVNULL,
@@ -225,7 +225,7 @@ class ReaperProcesses:
                 raise
         self._socket = near
         pid = self._reaper.pid
-        self._record = ReaperRecord(pid, hunt.start_time(pid) or 0, str(self._directory / name))
+        self._record = ReaperRecord(pid, hunt.start_time(pid) or 0, str(self._directory.absolute() / name))
 
     def _drop_reaper(self) -> None:
         """Kill the reaper and forget it."""
@@ -279,19 +279,16 @@ class ReaperProcesses:
         self._closed = True
         for running in self._running:
             running.order("K")
-        if self._reaper is None:
-            return
-        with anyio.CancelScope(shield=True):
-            if self._socket is not None:
-                # The reaper ends by itself when nobody can ask any more and its supervisors are done.
-                self._socket.shutdown(socket.SHUT_WR)
+        if self._reaper is not None and self._socket is not None and self._reaper.poll() is None:
+            # The reaper ends by itself when nobody can ask any more and its supervisors are done.
+            self._socket.shutdown(socket.SHUT_WR)
             pidfd = os.pidfd_open(self._reaper.pid)
             try:
-                with anyio.move_on_after(self._bound_ms(0) / 1000):
+                with anyio.move_on_after((self._reap_ms + MARGIN_MS) / 1000, shield=True):
                     await anyio.wait_readable(pidfd)
             finally:
                 os.close(pidfd)
-            self._drop_reaper()
+        self._drop_reaper()
 
 
 def supported() -> bool:
@@ -331,8 +328,6 @@ def _result(running: RunningCommand, command: Command, *, timed_out: bool) -> Pr
         raise ToolFailed(kind, f"{command.argv[0]} cannot be started: {os.strerror(running.start_error)}.")
     if running.alive:
         _may_still_run(running.alive)
-    if running.reason == "ended":
-        raise HarnessFault("lease_lost", "Another process has ended the commands of this session.", boundary="sandbox")
     if running.reason == "orphaned":
         raise _fault("The reaper died, and the command was ended with it.")
     code = running.exit_code if running.exit_code is not None else -9

@@ -1,6 +1,6 @@
 """The reaper: a small process that starts commands and leaves nothing of them running.
 
-Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms>`, one per Hames process.
+Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms> <listener path>`, one per Hames process.
 
 Rule 1: standard library, `supervisor` and `tree` only, so that it starts in a few milliseconds; one thread, since it
 forks; it never waits for a pipe of a command.
@@ -10,10 +10,10 @@ behind that was killed, and outlives Hames until the last one is done.
 Socket (SEQPACKET): `R` with descriptors [control, status, output, cwd, request] runs a command, `A<session>` allows a
 session again that was ended by the listener. The request is a file of NUL-ended fields: session, number of
 arguments, arguments, then `NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL;
-`K` for KILL. Status pipe, one line each: `exit <code>`, `failed <errno>`, `refused`, and last of all
-`reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is `done`, `ended` (taken over),
-`orphaned` (the reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends the
-commands of that session, and is answered with `alive <pid>...` when they are gone.
+`K` for KILL. Status pipe, one line each: `exit <code>`, `failed <errno>`, `refused` (the session was taken over), and
+last of all `reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is `done`, `orphaned` (the
+reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends the commands of that
+session, and is answered with `alive <pid>...` when they are gone.
 """
 
 from __future__ import annotations
@@ -233,7 +233,10 @@ class Reaper:
         if heard.endswith(b"\n"):
             session = heard[:-1]
             self.ended.add(session)
-            send_signal([pid for pid, one in self.supervised.items() if one.session == session], signal.SIGTERM)
+            for pid, one in self.supervised.items():
+                if one.session == session:
+                    write_line(one.status, "refused")
+                    send_signal([pid], signal.SIGTERM)
 
     def answer(self) -> None:
         """Tell those who asked, as soon as the commands are gone."""
@@ -252,7 +255,7 @@ class Reaper:
 
 def main(arguments: list[str]) -> None:
     """Run the reaper on the descriptors that Hames gave."""
-    socket_fd, listener_fd, reap_ms = map(int, arguments)
+    socket_fd, listener_fd, reap_ms = map(int, arguments[:3])
     close_all_but({0, 1, 2, socket_fd, listener_fd})
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -262,3 +265,5 @@ def main(arguments: list[str]) -> None:
     gc.disable()
     gc.freeze()
     reaper.run()
+    with suppress(OSError):
+        os.unlink(arguments[3])

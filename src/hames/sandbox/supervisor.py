@@ -148,7 +148,6 @@ class Supervisor:
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(self.wake, select.POLLIN)
-        reason = "done"
         while not self.collect():
             if self.exited and self.deadline is None:
                 self.deadline = time.monotonic() + LINGER_S
@@ -157,13 +156,10 @@ class Supervisor:
                 break
             poll.poll(left_s * 1000 + 1)
             if signal.SIGTERM in (read_now(self.wake) or b""):
-                reason = "ended"
                 break
             if self.obey(read_now(self.control)):
                 break
-        if os.getppid() != self.reaper:
-            reason = "orphaned"
-        return self.finish(reason)
+        return self.finish("done" if os.getppid() == self.reaper else "orphaned")
 
     def obey(self, orders: bytes | None) -> bool:
         """Follow what the control pipe said; True to kill now."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Host:
     """The parts behind a connection.
 
-    `make` gives the store and the world; `about_store` and `about_parts` describe them without making them.
+    `make` gives the store and the world, `preload` loads what they need; `about_store` and `about_parts` describe
+    them without making them.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Host:
         make: Callable[[], tuple[Store, World]],
         about_store: Callable[[], Mapping[str, Any]],
         about_parts: Callable[[], Mapping[str, Any]],
+        preload: Callable[[], None],
         transport: Mapping[str, Any],
         tasks: TaskGroup,
     ) -> None:
@@ -44,8 +46,17 @@ class Host:
         self.connections: set[Connection] = set()
         self.leaving = anyio.Event()
         self._make = make
+        self._preload = preload
         self._tasks = tasks
         self._service: Service | None = None
+
+    def warm_up(self) -> None:
+        """Load what sessions will need in a thread, once the handshake is answered."""
+
+        async def load() -> None:
+            await anyio.to_thread.run_sync(self._preload, abandon_on_cancel=True)
+
+        self._tasks.start_soon(load)
 
     async def service(self) -> Service:
         """The sessions of this process; made at the first call."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any, Final
 from zlib import crc32
 
@@ -53,6 +54,10 @@ _PREFIX: Final = re.compile(
 _EVENT_AT: Final = b'","event":'
 
 
+_lasting: Final = attrgetter(*(f.name for f in fields(State) if f.name not in {"seq", "ended"}))
+"""What of a state is stored; the head is stored apart, `ended` not at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a session's log stands: the folded state, the last event's digest, the running CRC."""
@@ -88,9 +93,13 @@ class UsedKey:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a command appends, and what it changes beside the log. `turns` are those that changed."""
+    """What a command appends, and what it changes beside the log. `turns` are those that changed.
+
+    `state` is as `evolve` left it; `head` forgets `ended`, which is of one moment and is not stored.
+    """
 
     head: Head
+    state: State
     events: tuple[Event, ...]
     rows: tuple[Row, ...]
     turns: Mapping[str, Turn]
@@ -135,7 +144,8 @@ def advance(head: Head, command: Command, known: Known, *, now: str) -> Step:
         )
         for event, key, digest, turn_id, steer_id in used
     )
-    return Step(Head(state, chain, crc), tuple(events), tuple(rows), turns, keys, decision.reply)
+    at_rest = state if state.ended is None else replace(state, ended=None)
+    return Step(Head(at_rest, chain, crc), state, tuple(events), tuple(rows), turns, keys, decision.reply)
 
 
 def next_row(session_id: str, event: Event, chain: bytes, crc: int) -> Row:
@@ -166,8 +176,8 @@ def event_in(line: bytes) -> Mapping[str, Any]:
 
 
 def moved(before: State, after: State) -> bool:
-    """Whether more than the head differs: whether the state must be stored anew."""
-    return replace(before, seq=after.seq, ended=None) != replace(after, ended=None)
+    """Whether more than the head differs between two states at rest: whether the later one must be stored."""
+    return _lasting(before) != _lasting(after)
 
 
 def refold(session_id: str, lines: list[bytes]) -> tuple[State, dict[str, Turn]]:
@@ -180,7 +190,7 @@ def refold(session_id: str, lines: list[bytes]) -> tuple[State, dict[str, Turn]]
         turn = touched(state, event)
         if turn is not None:
             turns[turn.turn_id] = turn
-    return state, turns
+    return replace(state, ended=None), turns
 
 
 def encode_state(state: State) -> bytes:

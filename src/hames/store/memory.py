@@ -19,7 +19,7 @@ from anyio.lowlevel import checkpoint
 
 from hames.core.commands import Command, KeyRecord, Known, named_key
 from hames.core.limits import DEFAULTS
-from hames.core.state import Turn
+from hames.core.state import State, Turn
 from hames.core.times import rfc3339
 from hames.ports import Committed, Lease, Loaded, Owner, Page, Pending, ReaperRecord
 from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
@@ -147,7 +147,7 @@ class MemoryStore:
             (self._disk.keys if used.in_store else session.keys)[used.key] = used.record
         for store in list(self._disk.stores.values()):
             store._hub.advance(session_id, session.head_seq)
-        return Committed(step.head.state, step.events, step.reply, step.head.cursor, step.head.cursor)
+        return Committed(step.state, step.events, step.reply, step.head.cursor, step.head.cursor)
 
     def _known(self, session: _Session | None, head: Head, command: Command) -> Known:
         key = named_key(command)
@@ -268,6 +268,10 @@ class MemoryStore:
 
     def head(self, session_id: str) -> int:
         return self._hub.head(session_id)
+
+    def latest(self, session_id: str) -> State | None:
+        session = self._disk.sessions.get(session_id)
+        return None if session is None else session.head.state
 
     async def changed(self, session_id: str, after_seq: int) -> int:
         await checkpoint()

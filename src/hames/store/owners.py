@@ -73,6 +73,7 @@ class Owners:
         self._boot_id = boot_id()
         self._host = socket.gethostname()
         self._listed: tuple[int, list[str]] | None = None
+        self._alone_since: int | None = None
 
     def arrive(self) -> None:
         """Make the live file and hold its lock until `leave`."""
@@ -89,6 +90,9 @@ class Owners:
             os.close(fd)
         self._fd = fd
         self._write()
+        arrived_ns = os.stat(self._live).st_mtime_ns
+        if os.listdir(self._live) == [self.owner_id]:
+            self._alone_since = arrived_ns
 
     def leave(self) -> None:
         """Be gone in good order."""
@@ -134,6 +138,16 @@ class Owners:
         found = [name for name in os.listdir(self._live) if name != self.owner_id]
         self._listed = (changed_ns, found) if time.time_ns() - changed_ns > _SETTLE_NS else None
         return found
+
+    def alone(self) -> bool:
+        """No other process has come to the store since this one did: nobody else can have written. One `stat`."""
+        if self._alone_since is not None:
+            try:
+                if os.stat(self._live).st_mtime_ns != self._alone_since:
+                    self._alone_since = None
+            except OSError:
+                self._alone_since = None
+        return self._alone_since is not None
 
     def look(self, owner_id: str) -> Owner:
         """A process as it stands; a dead one's files are removed."""

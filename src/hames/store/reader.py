@@ -108,7 +108,11 @@ class Reader:
 
     def _outcome(self, question: Callable[[Lookup], Any]) -> Any:
         try:
-            return question(self._ready())
+            lookup = self._ready()
+            assert self._side is not None
+            # One transaction a question: what it reads in several statements is of one moment.
+            with self._side.connection:
+                return question(lookup)
         except HamesError as error:
             return error
         # The border of this thread: a question that fails must not end it.

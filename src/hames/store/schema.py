@@ -43,8 +43,9 @@ create table meta (key text primary key, value any not null) strict, without row
 create table session (
   n integer primary key, id text not null unique,
   head integer not null, chain blob not null, crc integer not null, state_digest blob not null, mac blob not null,
-  fence integer not null, owner text, min_reader integer not null, workspace text, title text, state text not null
+  fence integer not null, owner text, min_reader integer not null, workspace text, title text
 ) strict;
+create table state (n integer primary key, doc text not null) strict;
 create table event (id integer primary key, digest blob not null, crc integer not null, line text not null) strict;
 create table turn (
   session integer not null, n integer not null, turn_id text not null, status text not null,
@@ -56,7 +57,8 @@ create table idem (
   turn_id text, steer_id text, primary key (scope, key)
 ) strict, without rowid;
 """
-"""`idem.scope` is a session's number, 0 for the store. A turn's `crc` is of its `doc`."""
+"""A session's state stands apart: most events change the small row only. `idem.scope` is a session's number, 0 for
+the store. A turn's `crc` is of its `doc`."""
 
 _PRAGMAS: Final = (
     "synchronous=full",
@@ -65,6 +67,7 @@ _PRAGMAS: Final = (
     "trusted_schema=off",
     "cell_size_check=on",
     "temp_store=memory",
+    "cache_size=-16000",
     *(("fullfsync=on", "checkpoint_fullfsync=on") if sys.platform == "darwin" else ()),
 )
 """FULL: a commit is on the medium. macOS flushes its drive's cache only when asked by `fullfsync`."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from hames.core.commands import Command
-from hames.core.state import Turn
-from hames.ports import Lease, Loaded, Owner, Page, Pending, ReaperRecord
+from hames.core.state import State, Turn
+from hames.ports import Committed, Lease, Loaded, Owner, Page, Pending, ReaperRecord
 from hames.protocol.errors import HarnessFault
 from hames.store.hub import Hub
 from hames.store.log import weigh
@@ -53,6 +53,7 @@ class SqliteStore:
         self._jobs = 0
         self._job_bytes = 0
         self._roomy: anyio.Event | None = None
+        self._latest: dict[str, State] = {}
 
     async def open(self) -> None:
         async with self._opening:
@@ -117,6 +118,8 @@ class SqliteStore:
         for job, outcome in batch.outcomes:
             self._jobs -= 1
             self._job_bytes -= job.weight_bytes
+            if isinstance(outcome, Committed):
+                self._know(outcome.state)
             job.ticket.settle(outcome)
         self._moved(batch.heads)
         if self._roomy is not None and self._has_room():
@@ -140,6 +143,7 @@ class SqliteStore:
 
     async def load(self, session_id: str) -> Loaded:
         loaded = await self._ready().reader.ask(lambda lookup: lookup.load(session_id))
+        self._know(loaded.state)
         self._hub.advance(session_id, loaded.state.seq)
         return loaded
 
@@ -174,14 +178,23 @@ class SqliteStore:
     def head(self, session_id: str) -> int:
         return self._hub.head(session_id)
 
+    def latest(self, session_id: str) -> State | None:
+        return self._latest.get(session_id)
+
+    def _know(self, state: State) -> None:
+        known = self._latest.get(state.session_id)
+        if known is None or known.seq < state.seq:
+            self._latest[state.session_id] = state
+
     async def changed(self, session_id: str, after_seq: int) -> int:
         while self._hub.head(session_id) <= after_seq:
             waiter = self._hub.enter(session_id)
             try:
-                # Another process may have moved the head before anybody watched it.
-                head = await self._ready().reader.ask(lambda lookup: lookup.head(session_id))
-                self._hub.advance(session_id, head)
-                if head <= after_seq:
+                if not (self._hub.head(session_id) and self._ready().owners.alone()):
+                    # Another process may have moved the head before anybody watched it.
+                    head = await self._ready().reader.ask(lambda lookup: lookup.head(session_id))
+                    self._hub.advance(session_id, head)
+                if self._hub.head(session_id) <= after_seq:
                     await waiter.wait()
             finally:
                 self._hub.leave(session_id, waiter)

@@ -80,7 +80,8 @@ class Transaction:
             return self._repeated(session_id, step)
         if step.events:
             self._append(session_id, held, step, command)
-        return Committed(step.head.state, step.events, step.reply, step.head.cursor, step.head.cursor)
+        at = step.head.cursor
+        return Committed(step.state, step.events, step.reply, at, at)
 
     def _session(self, session_id: str) -> Held | None:
         held = self.changed.get(session_id)
@@ -158,15 +159,15 @@ class Transaction:
         self._turns.update({(held.n, turn_id): turn for turn_id, turn in step.turns.items()})
         if before is None or moved(before, step.head.state):
             self._moved.add(session_id)
-        self.changed[session_id] = replace(held, head=step.head)
+        self.changed[session_id] = Held(held.n, step.head, held.state_digest, held.fence, held.owner, held.epoch)
         self.appended[session_id] = step.head.state.seq
 
     def _new_session(self, session_id: str, command: Command) -> int:
         workspace = workspace_of(command.snapshot) if isinstance(command, CreateSession) else None
         (n,) = one(
             self._connection,
-            "insert into session (id, head, chain, crc, state_digest, mac, fence, min_reader, workspace, state)"
-            " values (?, 0, x'', 0, x'', x'', 0, ?, ?, '') returning n",
+            "insert into session (id, head, chain, crc, state_digest, mac, fence, min_reader, workspace)"
+            " values (?, 0, x'', 0, x'', x'', 0, ?, ?) returning n",
             (session_id, SESSION_VERSION, workspace),
         )
         return int(n)
@@ -232,10 +233,10 @@ class Transaction:
         values = (state.seq, head.chain, head.crc, mac)
         if text:
             self._connection.execute(
-                "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ?, state = ?"
-                " where n = ?",
-                (*values, digest, state.title, text.decode(), held.n),
+                "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ? where n = ?",
+                (*values, digest, state.title, held.n),
             )
+            self._connection.execute("insert or replace into state (n, doc) values (?, ?)", (held.n, text.decode()))
         else:
             self._connection.execute(
                 "update session set head = ?, chain = ?, crc = ?, mac = ? where n = ?", (*values, held.n)

@@ -33,11 +33,21 @@ class Before:
     content: bytes | None
 
 
-def look(sandbox: Sandbox, path: str) -> Before | None:
+def check_size(size: int, limit: int) -> None:
+    """Refuse what is larger than `fileBytes`.
+
+    Raises:
+        ToolFailed: it is.
+    """
+    if size > limit:
+        raise ToolFailed("too_large", f"The file has {size} bytes; at most {limit} can be handled whole.")
+
+
+def look(sandbox: Sandbox, path: str, *, limit: int) -> Before | None:
     """The file as it is; None when there is none.
 
     Raises:
-        ToolFailed: it cannot be read.
+        ToolFailed: it cannot be read, or is larger than `limit`.
     """
     try:
         file = sandbox.open(path)
@@ -46,12 +56,15 @@ def look(sandbox: Sandbox, path: str) -> Before | None:
             return None
         raise
     with closing(file):
+        check_size(file.size, limit)
         digest = hashlib.sha256()
         kept: list[bytes] = []
         place = 0
         while block := file.read(place, BLOCK_BYTES):
             digest.update(block)
             place += len(block)
+            # It may grow while it is read.
+            check_size(place, limit)
             if place <= DIFF_FILE_BYTES:
                 kept.append(block)
     return Before(digest.hexdigest(), b"".join(kept) if place <= DIFF_FILE_BYTES else None)

@@ -19,7 +19,7 @@ from hames.ports import Effect, ToolContext, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.tools import changes
 from hames.tools.clip import one_line, valid
-from hames.tools.write import check_size, encoded
+from hames.tools.write import encoded
 
 
 class EditTool:
@@ -95,12 +95,12 @@ def _edit(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
     old, new = encoded(arguments["oldText"], "oldText"), encoded(arguments["newText"], "newText")
     limit = context.limits["fileBytes"]
     with closing(context.sandbox.open(path)) as file:
-        check_size(file.size, limit)
+        changes.check_size(file.size, limit)
         content = file.read(0, limit + 1)
-        check_size(len(content), limit)
+        changes.check_size(len(content), limit)
         key = file.path
     after, count = replaced(content, old, new, everywhere=bool(arguments.get("replaceAll", False)))
-    check_size(len(after), limit)
+    changes.check_size(len(after), limit)
     context.sandbox.replace(path, after)
     before = changes.Before(hashlib.sha256(content).hexdigest(), content)
     return ToolOutcome(

@@ -26,16 +26,6 @@ def encoded(text: str, name: str) -> bytes:
         raise ToolFailed("invalid_text", f"`{name}` is not valid Unicode: a lone surrogate.") from error
 
 
-def check_size(size: int, limit: int) -> None:
-    """Refuse what is larger than `fileBytes`.
-
-    Raises:
-        ToolFailed: it is.
-    """
-    if size > limit:
-        raise ToolFailed("too_large", f"The file has {size} bytes; at most {limit} can be handled whole.")
-
-
 class WriteTool:
     """Replace a file, or make it."""
 
@@ -72,13 +62,13 @@ class WriteTool:
             ToolFailed: the path cannot be written, or the content is too large.
         """
         content = encoded(arguments["content"], "content")
-        check_size(len(content), context.limits["fileBytes"])
+        changes.check_size(len(content), context.limits["fileBytes"])
         # A thread, since making it durable waits for the disk. It is not abandoned when the call is cancelled.
         return await anyio.to_thread.run_sync(_write, context, arguments["path"], content)
 
 
 def _write(context: ToolContext, path: str, content: bytes) -> ToolOutcome:
-    before = changes.look(context.sandbox, path)
+    before = changes.look(context.sandbox, path, limit=context.limits["fileBytes"])
     context.sandbox.replace(path, content)
     change = changes.describe(context.sandbox.resolve(path), before, content)
     verb = "Created" if before is None else "Replaced"

@@ -150,6 +150,8 @@ class Connection:
         """Close stdin, give the server `timeout_s` to end, then make it; returns when it is reaped."""
         self._outgoing.close()
         with anyio.CancelScope(shield=True):
+            if not self._running:
+                await self._close_stdin()
             for stop, grace_s in ((None, timeout_s), (self._process.terminate, TERM_S), (self._process.kill, None)):
                 if stop is not None:
                     with suppress(ProcessLookupError):
@@ -186,13 +188,21 @@ class Connection:
         try:
             async for frame in self._to_write:
                 await stdin.send(frame)
-            await stdin.aclose()
         except _GONE:
             self._to_write.close()
             # Its death shows on stdout as well, and better explained; but it may have closed stdin alone.
             with anyio.move_on_after(2 * LAST_WORDS_S):
                 await self.lost.wait()
             self._lose("the server closed its stdin")
+        finally:
+            await self._close_stdin()
+
+    async def _close_stdin(self) -> None:
+        # Shielded: the server is told to end also where this is cancelled. Closing a pipe does not wait.
+        stdin = self._process.stdin
+        with anyio.CancelScope(shield=True), suppress(*_GONE):
+            if stdin is not None:
+                await stdin.aclose()
 
     async def _drain(self) -> None:
         """Read stderr to its end: a server whose stderr is full would have to drop what it writes there."""

@@ -30,6 +30,7 @@ async def initialize(call: Call) -> dict[str, Any]:
     if PROTOCOL_VERSION not in versions:
         raise Refused("unsupported_protocol", supported=[PROTOCOL_VERSION], offered=versions[:20])
     call.connection.initialized = True
+    call.after.append(call.host.warm_up)
     call.connection.by["client"] = f"{client['name'][:100]}/{client['version'][:50]}"
     return {
         "protocolVersion": PROTOCOL_VERSION,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hames.engine.service import Service
-    from hames.ports import Loaded
+    from hames.ports import Committed, Loaded
     from hames.server.connection import Call
 
 MAX_TURNS = 200
@@ -82,11 +82,11 @@ async def turn_submit(call: Call) -> dict[str, Any]:
         meta=params.get("_meta"),
         queue_limit=call.host.limits["queueLength"],
     )
-    committed = await service.submit(session_id, command)
+    committed = await service.submit(loaded, command)
     call.connection.sessions.add(session_id)
     turn_id = committed.reply.turn_id or command.turn_id
     return {
-        "turn": await view(service, session_id, turn_id, committed.reply_cursor),
+        "turn": await view_after(service, committed, turn_id),
         "queue": queue_view(committed.state),
         "cursor": committed.reply_cursor,
     }
@@ -97,6 +97,15 @@ async def view(service: Service, session_id: str, turn_id: str, cursor: str | No
     loaded = await service.load(session_id)
     turn, head = await service.store.turn(session_id, turn_id)
     return _view(turn, loaded, cursor or head)
+
+
+async def view_after(service: Service, committed: Committed, turn_id: str) -> dict[str, Any]:
+    """A turn as published, as it stood right after a commit; read only where the commit does not hold it."""
+    state = committed.state
+    turn = state.turns.get(turn_id)
+    if turn is None or turn.status == "running" or committed.reply.repeated:
+        return await view(service, state.session_id, turn_id, committed.reply_cursor)
+    return turn_view(turn, state.session_id, committed.reply_cursor, held=state.hold is not None)
 
 
 def _view(turn: Turn, loaded: Loaded, cursor: str) -> dict[str, Any]:
@@ -121,7 +130,7 @@ async def turn_update(call: Call) -> dict[str, Any]:
     command = UpdateTurn(params["turnId"], call.by, slots, params.get("delivery"))
     committed = await service.commit(params["sessionId"], command)
     return {
-        "turn": await view(service, params["sessionId"], params["turnId"], committed.cursor),
+        "turn": await view_after(service, committed, params["turnId"]),
         "cursor": committed.cursor,
     }
 

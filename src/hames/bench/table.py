@@ -1,0 +1,126 @@
+"""The rows of the report: which there are, what bounds them, and how a figure is judged.
+
+Rule: a bound is a regression gate of this build on a machine of two cores; `hames bench --bound` sets another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a row is held to. `of` says whether the figure is bounded or its ratio to the floor.
+
+    `most`: the bound is the highest that passes, else the lowest. `bound` None: reported, not judged.
+    """
+
+    group: str
+    unit: str
+    meaning: str
+    bound: float | None = None
+    of: Literal["figure", "ratio"] = "figure"
+    most: bool = True
+
+
+GATES: Mapping[str, Gate] = {
+    "initialize": Gate("startup", "ms", "spawn to `initialize` answered", 2.0, of="ratio"),
+    "session": Gate("startup", "ms", "spawn to a durable session answered", 400),
+    "turn_accept": Gate("turns", "ms", "one-chunk turn: send to the receipt"),
+    "turn_overhead": Gate("turns", "ms", "one-chunk turn: send to the terminal event, less the model's time", 8),
+    "turn_growth": Gate("turns", "x", "the last ten of these turns against the first ten"),
+    "turn_cpu": Gate("turns", "ms", "CPU of the server for such a turn"),
+    "deltas_5000": Gate("deltas", "/s", "deltas of 20 bytes delivered one to one", 15_000, most=False),
+    "deltas_50000": Gate("deltas", "/s", "the same, of an answer ten times as long", 15_000, most=False),
+    "deltas_dropped": Gate("deltas", "deltas", "of these, not delivered", 0),
+    "tool_turn": Gate("tools", "ms", "turn that runs `true` and then answers, less the model's time"),
+    "parallel": Gate("parallel", "turns/s", "8 sessions at once, 20 turns each", most=False),
+    "parallel_rss": Gate("parallel", "MB", "resident memory of the server after these", 90),
+    "cancel": Gate("cancel", "ms", "cancel of a running command to the terminal event", 50),
+    "cancel_orphans": Gate("cancel", "processes", "of these commands, alive after the terminal event", 0),
+    "eof_idle": Gate("eof", "ms", "end of stdin to the end of the process, nothing running", 100),
+    "eof_busy_stream": Gate("eof", "ms", "the same while a model answers", 1_000),
+    "eof_busy_tool": Gate("eof", "ms", "the same while a command runs", 1_000),
+    "replay": Gate("replay", "ms", "100,000 events from the store to wire bytes", 60),
+    "replay_pipe": Gate("replay", "ms", "the same from the server, over the pipe"),
+    "restart": Gate("restart", "ms", "after kill -9: spawn to 200 turns replayed", 1_000),
+    "ack": Gate("ack", "ms", "a submit to its durable receipt, in process"),
+    "ack64": Gate("ack", "events/s", "64 sessions writing at once", most=False),
+    "idle_cpu": Gate("idle", "ms/s", "CPU of the server after a turn, while nothing happens", 10),
+    "idle_wakeups": Gate("idle", "/s", "times a second that a thread of it was woken meanwhile"),
+}
+
+GROUPS: Sequence[str] = tuple(dict.fromkeys(gate.group for gate in GATES.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What was measured: a median of `n`, the best of them, and the floor's median."""
+
+    name: str
+    value: float
+    n: int
+    best: float | None = None
+    floor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure beside its bound. `ok` None: not judged. `failure`: why there is no figure."""
+
+    name: str
+    value: float | None
+    unit: str
+    n: int = 0
+    best: float | None = None
+    floor: float | None = None
+    ratio: float | None = None
+    bound: float | None = None
+    of: Literal["figure", "ratio"] = "figure"
+    ok: bool | None = None
+    failure: str | None = None
+
+
+def judge(figure: Figure, bounds: Mapping[str, float]) -> Row:
+    """The row of a figure; `bounds` holds the bounds that are set by the caller."""
+    gate = GATES[figure.name]
+    ratio = figure.value / figure.floor if figure.floor else None
+    bound = bounds.get(figure.name, gate.bound)
+    judged = ratio if gate.of == "ratio" else figure.value
+    ok: bool | None = None
+    if bound is not None and judged is not None:
+        ok = judged <= bound if gate.most else judged >= bound
+    return Row(
+        figure.name,
+        figure.value,
+        gate.unit,
+        figure.n,
+        figure.best,
+        figure.floor,
+        ratio,
+        bound,
+        gate.of,
+        ok,
+    )
+
+
+def broken(name: str, why: str, bounds: Mapping[str, float]) -> Row:
+    """The row of a figure that could not be had: it misses any bound."""
+    gate = GATES[name]
+    return Row(name, None, gate.unit, bound=bounds.get(name, gate.bound), of=gate.of, ok=False, failure=why)
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """The rows that `names` mean: rows, or groups; all for none.
+
+    Raises:
+        ValueError: a name is neither.
+    """
+    if not names:
+        return list(GATES)
+    for name in names:
+        if name not in GATES and name not in GROUPS:
+            raise ValueError(f"there is no row or group {name!r}; there are: {', '.join([*GROUPS, *GATES])}")
+    return [row for row, gate in GATES.items() if row in names or gate.group in names]

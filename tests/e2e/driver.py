@@ -1,0 +1,434 @@
+"""A spawned `hames serve` and a client that sees every byte: what the end-to-end and crash tests drive.
+
+Rule 1: stdout is cut at LF alone, and each line is a strict JSON-RPC frame or the test fails (`e2e.checks`).
+Rule 2: threads read stdout and stderr all the time, so that no pipe fills, save while `pause_reading` holds.
+Rule 3: only processes of this driver are signalled, by their pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from e2e.checks import Frame, check_frames, strict_frame
+
+TIMEOUT_S = 30.0
+"""No wait of a test is longer: a hang fails and does not block the run."""
+
+_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+
+
+class CallFailed(AssertionError):
+    """A call that had to succeed was answered with an error."""
+
+    def __init__(self, method: str, error: Mapping[str, Any]) -> None:
+        self.error = error
+        super().__init__(f"{method}: {error}")
+
+
+def environment(home: Path, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """The environment of a server whose store and configuration are below `home`; None takes a variable out."""
+    values = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    values |= {
+        "HOME": str(home),
+        "HAMES_HOME": str(home / "store"),
+        "HAMES_CONFIG": str(home / "config.json"),
+        "NO_PROXY": "127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("src")),
+    }
+    for name, value in (extra or {}).items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
+    return values
+
+
+def compatible(url: str, **extra: str) -> dict[str, str]:
+    """The variables that make `url` the model of new sessions."""
+    return {"HAMES_MODEL": "compatible/fake-model", "HAMES_COMPATIBLE_BASE_URL": url, **extra}
+
+
+class Server:
+    """One process on pipes. `with Server(home) as server:` ends with end of input, exit code 0 and all frames checked.
+
+    `env` is laid over `environment(home)`. Frames are numbered from 0 in the order they came.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        env: Mapping[str, str | None] | None = None,
+        args: Sequence[str] = (),
+        cwd: Path | None = None,
+        initialize: bool = True,
+    ) -> None:
+        self.home = home
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hames", "serve", *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(home, env),
+            cwd=cwd or home,
+            bufsize=0,
+        )
+        self.frames: list[Frame] = []
+        self.bytes_out = 0
+        self.faults: list[str] = []
+        self.sent: dict[str | int, tuple[str, int]] = {}
+        """By id: the method, and how many frames had come when it was sent."""
+        self._changed = threading.Condition()
+        self._reading = threading.Event()
+        self._reading.set()
+        self._answers: dict[str | int, Frame] = {}
+        self._next_id = 0
+        self._stderr = bytearray()
+        self._eof = False
+        self._threads = [
+            threading.Thread(target=self._read, name="driver-stdout", daemon=True),
+            threading.Thread(target=self._drain, name="driver-stderr", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        if initialize:
+            self.initialize()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                code = self.stop()
+                assert code == 0, f"exit code {code}; stderr: {self.stderr[-2000:]}"
+                self.check()
+        finally:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    # --- out ------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Raw bytes. Blocks while the server takes none; a server that is gone is no error."""
+        assert self.process.stdin is not None
+        rest = memoryview(data)
+        with contextlib.suppress(BrokenPipeError):
+            while rest:
+                rest = rest[self.process.stdin.write(rest) or 0 :]
+
+    def request(self, method: str, /, **params: Any) -> bytes:
+        """The line of a request with a fresh id, not sent yet; its answer is checked against the method's schema."""
+        self._next_id += 1
+        self.expect(self._next_id, method)
+        body = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": params}
+        return json.dumps(body).encode() + b"\n"
+
+    def expect(self, identifier: str | int, method: str) -> None:
+        """Note that a request of this id is sent by `write`."""
+        self.sent[identifier] = (method, len(self.frames))
+
+    def send(self, method: str, /, **params: Any) -> int:
+        """Send a request and do not wait; its id."""
+        line = self.request(method, **params)
+        self.write(line)
+        return self._next_id
+
+    def notify(self, method: str, /, **params: Any) -> None:
+        self.write(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n")
+
+    # --- in -------------------------------------------------------------------------------------------------
+
+    def answer(self, identifier: str | int, timeout: float = TIMEOUT_S) -> dict[str, Any]:
+        """The whole response with this id, waited for."""
+        response: dict[str, Any] = self.answer_frame(identifier, timeout).value
+        return response
+
+    def answer_frame(self, identifier: str | int, timeout: float = TIMEOUT_S) -> Frame:
+        self.wait_until(lambda: identifier in self._answers, timeout, f"the answer to {identifier!r}")
+        return self._answers[identifier]
+
+    def answered(self, identifier: str | int) -> bool:
+        return identifier in self._answers
+
+    def ask(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Send and wait: the whole response, result or error."""
+        return self.answer(self.send(method, **params))
+
+    def call(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Send and wait: the result.
+
+        Raises:
+            CallFailed: it was an error.
+        """
+        response = self.ask(method, **params)
+        if "error" in response:
+            raise CallFailed(method, response["error"])
+        result: dict[str, Any] = response["result"]
+        return result
+
+    def refused(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Send and wait: the error; a result fails the test."""
+        response = self.ask(method, **params)
+        assert "error" in response, f"{method} {params!r:.300} was taken: {response!r:.300}"
+        error: dict[str, Any] = response["error"]
+        return error
+
+    def wait_for(
+        self, predicate: Callable[[Frame], bool], *, start: int = 0, timeout: float = TIMEOUT_S, what: str = ""
+    ) -> Frame:
+        """The first frame from `start` on that fits, waited for. Each frame is looked at once."""
+        at = start
+
+        def found() -> bool:
+            nonlocal at
+            while at < len(self.frames):
+                if predicate(self.frames[at]):
+                    return True
+                at += 1
+            return False
+
+        self.wait_until(found, timeout, what or "a frame that fits")
+        return self.frames[at]
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float = TIMEOUT_S, what: str = "a condition") -> None:
+        """Block until `condition`, looked at after each frame and at the end of stdout."""
+        with self._changed:
+            done = self._changed.wait_for(lambda: condition() or self._eof or bool(self.faults), timeout)
+            if done and condition():
+                return
+        state = "stdout ended" if self._eof else f"not in {timeout} s"
+        tail = [frame.raw[:200] for frame in self.frames[-3:]]
+        raise AssertionError(f"{what}: {state}; faults {self.faults[:3]}; last {tail}; stderr {self.stderr[-1500:]!r}")
+
+    def notifications(self, method: str | None = None, **params: Any) -> list[dict[str, Any]]:
+        """The params of the notifications so far, of one method, with these members."""
+        with self._changed:
+            frames = list(self.frames)
+        return [
+            frame.value["params"]
+            for frame in frames
+            if "method" in frame.value
+            and (method is None or frame.value["method"] == method)
+            and all(frame.value["params"].get(name) == value for name, value in params.items())
+        ]
+
+    def events(self, session_id: str | None = None, type_: str | None = None) -> list[dict[str, Any]]:
+        """The events so far, of all subscriptions, in the order they came."""
+        return [
+            params["event"]
+            for params in self.notifications("event")
+            if session_id in (None, params["event"]["sessionId"]) and type_ in (None, params["event"]["type"])
+        ]
+
+    def wait_event(self, type_: str, *, start: int = 0, session_id: str | None = None, **data: Any) -> dict[str, Any]:
+        """The first event of this type from frame `start` on, with these members in its data, waited for."""
+
+        def fits(frame: Frame) -> bool:
+            event = frame.event
+            return (
+                event is not None
+                and event["type"] == type_
+                and session_id in (None, event["sessionId"])
+                and all(event["data"].get(name) == value for name, value in data.items())
+            )
+
+        event = self.wait_for(fits, start=start, what=f"{type_} {data}").event
+        assert event is not None
+        return event
+
+    def pause_reading(self) -> None:
+        """Be a client that stops reading stdout, once what is being read has come."""
+        self._reading.clear()
+
+    def resume_reading(self) -> None:
+        self._reading.set()
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr.decode("utf-8", "replace")
+
+    # --- usual requests -------------------------------------------------------------------------------------
+
+    def initialize(self) -> dict[str, Any]:
+        return self.call("initialize", protocolVersions=["1"], clientInfo={"name": "driver", "version": "1"})
+
+    def create(self, workspace: Path, session_id: str | None = None, **params: Any) -> str:
+        """Make a session that this connection follows; its id."""
+        if session_id is not None:
+            params["sessionId"] = session_id
+        params.setdefault("subscribe", {})
+        result = self.call("session/create", workspace=str(workspace), **params)
+        made: str = result["session"]["sessionId"]
+        return made
+
+    def submit(self, session_id: str, text: str = "go", **params: Any) -> str:
+        """Admit a turn; its id."""
+        result = self.call("turn/submit", sessionId=session_id, input=said(text), **params)
+        turn_id: str = result["turn"]["turnId"]
+        return turn_id
+
+    def finish(self, session_id: str, turn_id: str) -> dict[str, Any]:
+        """Wait for the turn to end: the turn."""
+        result = self.call("turn/wait", sessionId=session_id, turnId=turn_id)
+        assert result["why"] == "ended", result
+        turn: dict[str, Any] = result["turn"]
+        return turn
+
+    def log(self, session_id: str, **params: Any) -> list[dict[str, Any]]:
+        """The whole log by `events/read`: `{cursor, event}` each."""
+        entries: list[dict[str, Any]] = []
+        after: dict[str, str] = {}
+        while True:
+            page = self.call("events/read", sessionId=session_id, **after, **params)
+            entries += page["events"]
+            if not page["hasMore"]:
+                return entries
+            after = {"after": page["nextCursor"]}
+
+    # --- the process ----------------------------------------------------------------------------------------
+
+    def close_stdin(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def wait(self, timeout: float = TIMEOUT_S) -> int:
+        """The exit code, once the process has ended and all it wrote has been read."""
+        code = self.process.wait(timeout)
+        self.resume_reading()
+        for thread in self._threads:
+            thread.join(timeout)
+        return code
+
+    def stop(self, timeout: float = TIMEOUT_S) -> int:
+        """End of input; the exit code."""
+        self.resume_reading()
+        self.close_stdin()
+        return self.wait(timeout)
+
+    def terminate(self) -> None:
+        self.signal(signal.SIGTERM)
+
+    def signal(self, number: int) -> None:
+        if self.process.poll() is None:
+            os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL if it still runs, and close every pipe."""
+        self.signal(signal.SIGKILL)
+        self.process.wait(TIMEOUT_S)
+        self.resume_reading()
+        self.close_stdin()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def rss_bytes(self) -> int:
+        return rss_bytes(self.process.pid)
+
+    def descendants(self) -> list[int]:
+        """Processes below the server now."""
+        return descendants(self.process.pid)
+
+    def check(self) -> None:
+        """Everything that must hold of all that was seen: see `e2e.checks`."""
+        assert not self.faults, self.faults[:3]
+        with self._changed:
+            check_frames(self.frames, self.sent)
+
+    # --- threads --------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
+        rest = b""
+        while True:
+            self._reading.wait()
+            chunk = os.read(descriptor, 1 << 16)
+            if not chunk:
+                break
+            *lines, rest = (rest + chunk).split(b"\n")
+            self._take(lines, len(chunk))
+        with self._changed:
+            if rest:
+                self.faults.append(f"stdout ended within a frame: {rest[:200]!r}")
+            self._eof = True
+            self._changed.notify_all()
+
+    def _take(self, lines: Iterable[bytes], size: int) -> None:
+        taken = []
+        for line in lines:
+            try:
+                taken.append(strict_frame(line))
+            except ValueError as error:
+                with self._changed:
+                    self.faults.append(f"{error}: {line[:300]!r}")
+        with self._changed:
+            self.bytes_out += size
+            for frame in taken:
+                frame.index = len(self.frames)
+                self.frames.append(frame)
+                for value in frame.responses:
+                    identifier = value["id"]
+                    if identifier is not None:
+                        self._answers.setdefault(identifier, Frame(frame.raw, value, frame.index))
+            self._changed.notify_all()
+
+    def _drain(self) -> None:
+        pipe: IO[bytes] | None = self.process.stderr
+        assert pipe is not None
+        while chunk := os.read(pipe.fileno(), 1 << 16):
+            self._stderr += chunk
+
+
+def said(text: str) -> list[dict[str, Any]]:
+    """A text as `input`."""
+    return [{"type": "text", "text": text}]
+
+
+def rss_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ProcessLookupError(pid)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below `pid`, zombies too."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text()
+                parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,63 @@
+"""Fixtures of tests that drive spawned servers; a `conftest.py` imports those it gives out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.driver import Server, compatible
+from fake.provider import FakeProvider
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeProvider]:
+    """A model; the test fails if it had to refuse a request."""
+    with FakeProvider() as provider:
+        yield provider
+        assert provider.refusals == []
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where servers of this test keep their store: several on it are several processes of one user."""
+    path = tmp_path / "home"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    path = tmp_path / "workspace"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def start(home: Path, fake: FakeProvider, request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Starts servers on `home` whose model is `fake`; those still there at the end must end well."""
+    with ExitStack() as servers:
+
+        def begin(*, env: dict[str, str | None] | None = None, home: Path = home, **options: Any) -> Server:
+            server = Server(home, env={**compatible(fake.url), **(env or {})}, **options)
+            servers.callback(server.kill)
+            begun.append(server)
+            return server
+
+        begun: list[Server] = []
+        yield begin
+        for server in begun:
+            if server.process.poll() is None:
+                assert server.stop() == 0, server.stderr[-2000:]
+            server.check()
+
+
+@pytest.fixture
+def server(start: Start) -> Server:
+    """One server, initialized."""
+    return start()
