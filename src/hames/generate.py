@@ -1,8 +1,8 @@
 """Write what is generated from the messages: `make gen`, and `hames schema --write DIR`.
 
 Rule 1: a file is written only when its bytes change, and a schema that no message has any more is removed.
-Rule 2: pages with generated parts are filled where they exist; without them (an installed Hames) only `schemas/` and
-`protocol/openrpc.json` are written.
+Rule 2: pages with generated parts are filled where they exist, and the types of the Python client are written where it
+is; without them (an installed Hames) only `schemas/` and `protocol/openrpc.json` are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from hames.protocol.python_types import PATH, python_types
 from hames.protocol.schema import documents
 from hames.protocol.tables import PAGES, fill
 
@@ -21,6 +22,8 @@ def generated(root: Path) -> dict[Path, bytes]:
         path = root / page
         if path.exists():
             files[path] = fill(path.read_text("utf-8")).encode()
+    if (root / PATH).parent.exists():
+        files[root / PATH] = python_types().encode()
     return files
 
 

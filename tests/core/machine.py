@@ -217,6 +217,8 @@ class Machine:
     def end(self, stale: bool, pick: int, status: Any, forced: bool, recovering: bool) -> None:
         fence, turn_id = self._fence(stale), self._running(pick)
         drafts = self._facts("step") if status == "completed" else []
+        # Only what did not succeed is ever forced.
+        forced = forced and status != "completed"
         error = {"kind": "internal", "message": "", "retryable": False, "details": {}}
         ending = Ending(
             status,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import ModuleType
+from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
 from typing_extensions import is_typeddict
@@ -10,11 +10,19 @@ from hames.protocol import events, objects, params, results
 from hames.protocol.methods import CLIENT_NOTIFICATIONS, METHODS, NOTIFICATIONS, Method
 
 
-def _messages(*modules: ModuleType) -> Iterator[type]:
-    for module in modules:
-        for value in vars(module).values():
-            if is_typeddict(value) and value.__module__ == module.__name__:
-                yield value
+def _messages(*modules: ModuleType) -> list[type]:
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if is_typeddict(value) and value.__module__ == module.__name__
+    ]
+
+
+def _required(message: Any) -> set[str]:
+    """Annotations are text here, so `__required_keys__` does not know which are `NotRequired`."""
+    hints = get_type_hints(message, include_extras=True)
+    return {name for name, hint in hints.items() if message.__total__ and get_origin(hint) is not NotRequired}
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
@@ -63,7 +71,7 @@ def test_a_method_of_one_session_is_ordered_unless_it_only_waits_or_reads() -> N
     unordered = {
         method.name
         for method in METHODS.values()
-        if not method.ordered and "sessionId" in getattr(params, method.params).__required_keys__
+        if not method.ordered and "sessionId" in _required(getattr(params, method.params))
     }
 
     assert unordered == {"turn/wait", "events/read"}

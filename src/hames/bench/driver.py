@@ -111,6 +111,10 @@ class Peer:
             raise BenchFailed(f"the process ended: {self._last_words()}")
         return data
 
+    def unread(self, data: bytes) -> None:
+        """Put back the end of what `read` gave."""
+        self._rest = data + self._rest
+
     def until(self, mark: bytes) -> bytes:
         """The next line that holds `mark`; those before it are dropped."""
         while mark not in (line := self.line()):

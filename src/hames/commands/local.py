@@ -1,8 +1,12 @@
-"""A client of this process's own server: the same dispatcher and admission as on stdio, without a pipe."""
+"""A client of this process's own server: the same dispatcher and admission as on stdio, without a pipe.
+
+Rule 1: an expected failure leaves `local_client` as it was raised, not in an `ExceptionGroup`.
+Rule 2: what is sent here is taken at once; who passes it on to a slow reader gives `streams`, and is waited for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,10 +14,15 @@ import anyio
 
 from hames import __version__
 from hames.app import make_host
-from hames.config import Config
+from hames.commands.exits import FAILED
+from hames.commands.streams import Streams
+from hames.config import Config, load_config
 from hames.protocol.errors import HAMES_ERROR, HamesError
 from hames.protocol.jsontext import dumps, loads
 from hames.server.connection import Connection
+
+LEAVE_S = 1.0
+"""For what still runs to be cancelled and settled at the end, and again for the store and the reaper to close."""
 
 
 class CallFailed(Exception):
@@ -28,34 +37,52 @@ class CallFailed(Exception):
 
 
 class LocalClient:
-    """Sends requests to a connection in this process and takes what it sends. Implements `Outlet`."""
+    """Sends requests to a connection in this process and takes what it sends. Implements `Outlet`.
 
-    def __init__(self, on_notification: Callable[[str, dict[str, Any]], None]) -> None:
+    Events go to `on_event` as the bytes of `{cursor, event}`, as they are stored; the other notifications go to
+    `on_notification`.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_event: Callable[[bytes], None] | None = None,
+        on_notification: Callable[[str, dict[str, Any]], None] | None = None,
+        streams: Streams | None = None,
+    ) -> None:
         self.connection: Connection | None = None
+        self._on_event = on_event
         self._on_notification = on_notification
+        self._streams = streams
         self._answers: dict[int, tuple[anyio.Event, list[Any]]] = {}
         self._last_id = 0
 
-    pending_bytes = 0
-    """What is sent here is taken at once."""
+    @property
+    def pending_bytes(self) -> int:
+        """What was passed on and is not taken yet."""
+        return 0 if self._streams is None else self._streams.pending_bytes
 
     def send(self, payload: bytes) -> None:
         """Take one payload of the server."""
         message = loads(payload)
-        if "id" in message:
+        if "id" not in message:
+            if self._on_notification is not None:
+                self._on_notification(message["method"], message["params"])
+        elif message["id"] in self._answers:
             done, result = self._answers[message["id"]]
             result.append(message)
             done.set()
-        else:
-            self._on_notification(message["method"], message["params"])
 
     def send_lines(self, head: bytes, lines: bytes) -> None:
         """Take a page of events."""
-        for line in lines.splitlines():
-            self.send(head + line + b"}}")
+        if self._on_event is not None:
+            for line in lines.splitlines():
+                self._on_event(b"{" + line + b"}")
 
     async def room(self, limit_bytes: int) -> None:
-        """There is always room."""
+        """Wait for who reads what is passed on."""
+        if self._streams is not None:
+            await self._streams.room(limit_bytes)
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """The result of a request.
@@ -65,11 +92,14 @@ class LocalClient:
         """
         assert self.connection is not None
         self._last_id += 1
-        done, result = self._answers[self._last_id] = (anyio.Event(), [])
-        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params or {}}
+        number = self._last_id
+        done, result = self._answers[number] = (anyio.Event(), [])
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
         self.connection.accept(dumps(message))
-        await done.wait()
-        del self._answers[self._last_id]
+        try:
+            await done.wait()
+        finally:
+            del self._answers[number]
         answer = result[0]
         if "error" in answer:
             raise CallFailed(answer["error"])
@@ -78,34 +108,69 @@ class LocalClient:
 
 @asynccontextmanager
 async def local_client(
-    config: Config,
-    environ: Mapping[str, str],
-    *,
-    on_notification: Callable[[str, dict[str, Any]], None] = lambda method, params: None,
-    name: str = "hames-cli",
+    config: Config, environ: Mapping[str, str], client: LocalClient | None = None, *, name: str = "hames-cli"
 ) -> AsyncIterator[LocalClient]:
-    """A client of a server that lives as long as this block; what still runs at its end is cancelled."""
+    """A client of a server that lives as long as this block; what still runs at its end is cancelled.
+
+    Raises:
+        CallFailed, HamesError: as the block does.
+    """
+    client = client or LocalClient()
+    failed: Exception | None = None
     async with anyio.create_task_group() as tasks:
         host = make_host(config, environ, tasks)
-        client = LocalClient(on_notification)
         client.connection = Connection(host, client, tasks, name)
         host.connections.add(client.connection)
         info = {"name": name, "version": __version__}
-        await client.request("initialize", {"protocolVersions": ["1"], "clientInfo": info})
         try:
+            await client.request("initialize", {"protocolVersions": ["1"], "clientInfo": info})
             yield client
+        except (CallFailed, HamesError) as error:
+            failed = error
         finally:
             with anyio.CancelScope(shield=True):
-                with anyio.move_on_after(1.0):
+                with anyio.move_on_after(LEAVE_S):
                     await host.shut_down("cancel", cause="disconnect")
                 client.connection.close_subscriptions()
-                with anyio.move_on_after(1.0):
+                with anyio.move_on_after(LEAVE_S):
                     await host.aclose()
             tasks.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
 
 
-def message_of(error: BaseException) -> str:
+def run_with_client(
+    body: Callable[[LocalClient, Streams], Awaitable[int]],
+    environ: Mapping[str, str],
+    *,
+    make_client: Callable[[Streams], LocalClient] = lambda streams: LocalClient(streams=streams),
+) -> int:
+    """Run `body` in an event loop with a client and the standard streams; its exit code.
+
+    An expected failure is told on standard error and gives `FAILED`. A reader that went away ends it quietly.
+
+    Raises:
+        Refused: `invalid_config`.
+    """
+    config = load_config(environ)
+
+    async def main() -> int:
+        scope = anyio.CancelScope()
+        streams = Streams(on_broken=scope.cancel)
+        code = 0
+        with scope:
+            try:
+                async with local_client(config, environ, make_client(streams)) as client:
+                    code = await body(client, streams)
+            except (CallFailed, HamesError) as error:
+                streams.note(f"hames: {message_of(error)}")
+                code = FAILED
+        await streams.finish()
+        return code
+
+    return anyio.run(main)
+
+
+def message_of(error: CallFailed | HamesError) -> str:
     """What to tell a person of an expected failure."""
-    if isinstance(error, CallFailed):
-        return f"{error.message}" + (f" [{error.kind}]" if error.kind else "")
-    return error.message if isinstance(error, HamesError) else str(error)
+    return error.message + (f" [{error.kind}]" if error.kind else "")

@@ -28,7 +28,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class SubmitTurn:
-    """Admit a turn. `digest` is over the canonical content, `key` the idempotency key."""
+    """Admit a turn. `digest` is over the canonical content, `key` the idempotency key. `repaired`: a lone surrogate
+    in the request was replaced."""
 
     turn_id: str
     input: tuple[Mapping[str, Any], ...]
@@ -41,6 +42,7 @@ class SubmitTurn:
     instructions: str | None = None
     meta: Mapping[str, Any] | None = None
     queue_limit: int = 100
+    repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class SteerTurn:
     by: By
     expected: str | None = None
     key: str | None = None
+    repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,7 @@ def _create(state: State, command: CreateSession, known: Known) -> Decision:
     drafts = (Draft("session.created", data),)
     if command.turn is None:
         return Decision(drafts)
-    first = _admit(command.turn, 0)
-    return Decision((*drafts, first), Reply(turn_id=command.turn.turn_id))
+    return Decision((*drafts, *_admit(command.turn, 0)), Reply(turn_id=command.turn.turn_id))
 
 
 def _submit(state: State, command: SubmitTurn, known: Known) -> Decision:
@@ -133,10 +132,10 @@ def _submit(state: State, command: SubmitTurn, known: Known) -> Decision:
     if len(state.queue) >= command.queue_limit:
         raise Refused("queue_full", length=len(state.queue), limit=command.queue_limit)
     lifted = _lift(state, command.by) if command.resume_queue else ()
-    return Decision((*lifted, _admit(command, len(state.queue))), Reply(turn_id=command.turn_id))
+    return Decision((*lifted, *_admit(command, len(state.queue))), Reply(turn_id=command.turn_id))
 
 
-def _admit(command: SubmitTurn, position: int) -> Draft:
+def _admit(command: SubmitTurn, position: int) -> tuple[Draft, ...]:
     data: dict[str, Any] = {
         "input": list(command.input),
         "delivery": "join" if command.delivery == "join" else "queue",
@@ -146,7 +145,14 @@ def _admit(command: SubmitTurn, position: int) -> Draft:
         "contentDigest": command.digest,
     }
     _put(data, idempotencyKey=command.key, instructions=command.instructions, meta=command.meta)
-    return Draft("turn.queued", data, command.turn_id)
+    return (Draft("turn.queued", data, command.turn_id), *_repaired(command.repaired, command.turn_id))
+
+
+def _repaired(repaired: bool, turn_id: str) -> tuple[Draft, ...]:
+    if not repaired:
+        return ()
+    message = "The input held a surrogate without its partner; U+FFFD stands in its place."
+    return (Draft("warning", {"code": "text_repaired", "message": message, "details": {}}, turn_id),)
 
 
 def _update(command: UpdateTurn, known: Known) -> Decision:
@@ -178,7 +184,8 @@ def _steer(state: State, command: SteerTurn, known: Known) -> Decision:
     }
     _put(data, idempotencyKey=command.key)
     draft = Draft("turn.steered", data, turn.turn_id, turn.attempt or None)
-    return Decision((draft,), Reply(turn_id=turn.turn_id, steer_id=command.steer_id))
+    drafts = (draft, *_repaired(command.repaired, turn.turn_id))
+    return Decision(drafts, Reply(turn_id=turn.turn_id, steer_id=command.steer_id))
 
 
 def _cancel(state: State, command: CancelTurn, known: Known) -> Decision:

@@ -113,9 +113,11 @@ class Service:
                 turn=turn,
             ),
         )
-        if not committed.reply.repeated:
-            self._checked.add(session_id)
-        await self.attach(committed.reply.session_id or session_id)
+        if committed.reply.repeated:
+            session_id = committed.reply.session_id or session_id
+            self._hold_against_world(await self.load(session_id))
+        self._checked.add(session_id)
+        await self.attach(session_id)
         return committed
 
     async def submit(self, loaded: Loaded, command: SubmitTurn) -> Committed:

@@ -12,17 +12,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
 
-from hames.core.commands import StartTurn
+from hames.core.commands import EndTurn, StartTurn
 from hames.core.state import State
 from hames.core.times import epoch_ms
 from hames.engine.attempt import Attempt, Log
 from hames.engine.live import Live
-from hames.engine.loop import end_at_deadline, end_cancelled, end_failed, heartbeats, run_turn
+from hames.engine.loop import (
+    end_at_deadline,
+    end_cancelled,
+    end_failed,
+    failure_ending,
+    heartbeats,
+    run_turn,
+)
 from hames.engine.recovery import Left, plan_left, settle_command, start_drafts
 from hames.ports import Equipment, Lease, Loaded, Owner, Store, World
 from hames.protocol.errors import HamesError, HarnessFault, Refused
@@ -84,9 +92,16 @@ class Worker:
             self.failure = HarnessFault("internal", f"The worker of {self.session_id} broke: {error!r:.300}")
         finally:
             with anyio.CancelScope(shield=True):
-                if self._equipment is not None:
-                    await self._equipment.sandbox.aclose()
+                await self._leave()
             self.done.set()
+
+    async def _leave(self) -> None:
+        if self._equipment is not None:
+            await self._equipment.sandbox.aclose()
+        if self.failure is not None or self.settle_only:
+            # Who cannot or may not serve a session does not keep others from it.
+            with suppress(HamesError):
+                await self._store.release(self.session_id)
 
     def stop(self) -> None:
         """Start no further turn; one that runs goes on to its end."""
@@ -112,11 +127,16 @@ class Worker:
     async def _own(self) -> Lease:
         while True:
             claimed = await self._store.claim(self.session_id)
-            if isinstance(claimed, Owner) and claimed.stale and await self._has_work():
-                claimed = await self._take_over(claimed)
             if isinstance(claimed, Lease):
                 return claimed
-            await anyio.sleep(OWNER_POLL_S)
+            owner: Owner | None = claimed
+            while owner is not None and owner.alive:
+                if owner.stale and await self._has_work():
+                    taken = await self._take_over(owner)
+                    if isinstance(taken, Lease):
+                        return taken
+                await anyio.sleep(OWNER_POLL_S)
+                owner = await self._store.owner(self.session_id)
 
     async def _take_over(self, owner: Owner) -> Lease | Owner:
         """Take the session of a process that may only be stopped: fences protect the log, not the workspace, so
@@ -145,11 +165,10 @@ class Worker:
                 await self._store.changed(self.session_id, state.seq)
                 continue
             await self._log.catch_up(state.seq)
-            equipment = self._equip(loaded)
             committed = await self._store.commit(self.session_id, self._start(lease, loaded)).wait()
             await self._log.take(committed)
             if committed.events:
-                await self._run(lease, loaded, committed.state, equipment)
+                await self._run(lease, loaded, committed.state)
 
     def _start(self, lease: Lease, loaded: Loaded, left: Left | None = None) -> StartTurn:
         return StartTurn(
@@ -178,18 +197,24 @@ class Worker:
             committed = await self._store.commit(self.session_id, settle_command(left, lease.fence)).wait()
             await self._log.take(committed)
         elif not self.settle_only:
-            equipment = self._equip(loaded)
             committed = await self._store.commit(self.session_id, self._start(lease, loaded, left)).wait()
             await self._log.take(committed)
-            await self._run(lease, loaded, committed.state, equipment)
+            await self._run(lease, loaded, committed.state)
 
-    async def _run(self, lease: Lease, loaded: Loaded, state: State, equipment: Equipment) -> None:
+    async def _run(self, lease: Lease, loaded: Loaded, state: State) -> None:
         """Run an attempt to its terminal.
 
         Raises:
             Refused: `lease_lost`: another process has the session, and writes the terminal.
         """
         assert state.running is not None
+        try:
+            equipment = self._equip(loaded)
+        except HamesError as failure:
+            # What the session was promised cannot be had now: the turn says so, and the session lives.
+            command = EndTurn(lease.fence, state.running, failure_ending(failure, None))
+            await self._log.take(await self._store.commit(self.session_id, command).wait())
+            return
         attempt = Attempt(
             store=self._store,
             session_id=self.session_id,

@@ -65,6 +65,8 @@ class Call:
     connection: Connection
     params: dict[str, Any]
     release: Callable[[], None]
+    repaired: bool = False
+    """A lone surrogate in it was replaced; what is admitted then says so."""
     after: list[Callable[[], None]] = field(default_factory=list)
     """Done once the answer is queued: a subscription's first event comes behind it."""
 
@@ -95,6 +97,7 @@ class Connection:
         self.subscriptions: dict[str, Subscription] = {}
         self.sessions: set[str] = set()
         self._lanes: dict[str, anyio.Event] = {}
+        self._batches: dict[str, list[anyio.Event]] = {}
         self._waiting: dict[str | int, anyio.CancelScope] = {}
         self._short = 0
         self._no_short = anyio.Event()
@@ -133,10 +136,22 @@ class Connection:
             for entry in batch.entries
         )
 
+        sent = anyio.Event()
+        named = {entry.params.get("sessionId") for entry in batch.entries if isinstance(entry, rpc.Request)}
+        sessions = [session_id for session_id in named if isinstance(session_id, str)]
+        for session_id in sessions:
+            self._batches.setdefault(session_id, []).append(sent)
+
         def collect(payload: bytes) -> None:
             answers.append(payload)
-            if len(answers) == owed:
-                self.outlet.send(rpc.encode_batch(answers))
+            if len(answers) < owed:
+                return
+            self.outlet.send(rpc.encode_batch(answers))
+            sent.set()
+            for session_id in sessions:
+                self._batches[session_id].remove(sent)
+                if not self._batches[session_id]:
+                    del self._batches[session_id]
 
         for entry in batch.entries:
             self._accept_entry(entry, collect, batched=True)
@@ -144,9 +159,9 @@ class Connection:
     def _accept_notification(self, notification: rpc.Notification) -> None:
         if notification.method not in CLIENT_NOTIFICATIONS:
             return
-        scope = self._waiting.get(notification.params.get("id", ""))
-        if scope is not None:
-            scope.cancel()
+        identifier = notification.params.get("id")
+        if isinstance(identifier, str | int) and not isinstance(identifier, bool) and identifier in self._waiting:
+            self._waiting[identifier].cancel()
 
     def _accept_request(self, request: rpc.Request, answer: Callable[[bytes], None], *, batched: bool) -> None:
         method = METHODS.get(request.method)
@@ -162,9 +177,11 @@ class Connection:
         if method is None:
             message = f"there is no method {request.method[:80]!r}; rpc.discover lists them"
             return rpc.encode_error(request.id, METHOD_NOT_FOUND, message)
-        if batched and method.waits:
-            message = f"{method.name} may wait, so it may not stand in a batch; send it by itself"
+        if batched and (method.waits or "subscribe" in request.params):
+            message = f"{method.name} waits or subscribes, so it may not stand in a batch; send it by itself"
             return rpc.encode_error(request.id, INVALID_REQUEST, message)
+        if method.name == "initialize" and self.initialized:
+            return rpc.encode_error(request.id, INVALID_REQUEST, "this connection is initialized already")
         if not self.initialized and not method.early:
             refused = Refused("not_initialized", f"{method.name} needs `initialize` first.")
             return rpc.encode_error(request.id, HAMES_ERROR, refused.message, data=refused.data())
@@ -196,6 +213,8 @@ class Connection:
         last = self._lanes.get(session_id)
         if last is not None:
             await last.wait()
+        for batch in tuple(self._batches.get(session_id, ())):
+            await batch.wait()
 
     async def quiet(self) -> None:
         """Until every request that does not wait for something else has its answer queued."""
@@ -214,7 +233,7 @@ class Connection:
         answer: Callable[[bytes], None],
     ) -> None:
         session_id = request.params.get("sessionId")
-        call = Call(self, request.params, lambda: self._leave_lane(session_id, mine))
+        call = Call(self, request.params, lambda: self._leave_lane(session_id, mine), request.repaired)
         try:
             if before is not None:
                 await before.wait()
@@ -262,8 +281,8 @@ class Connection:
         return payload
 
     def _checked(self, method: Method, params: dict[str, Any]) -> dict[str, Any]:
-        if method.early:
-            # Answered before pydantic is loaded: start-up is a feature. These check their few members themselves.
+        if method.name == "initialize" or (method.early and not params):
+            # Answered before pydantic is loaded: start-up is a feature. `initialize` checks its few members itself.
             return params
         from hames.protocol.validate import check_params
 

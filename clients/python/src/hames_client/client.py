@@ -18,10 +18,11 @@ from typing import Any, Final, Literal
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from hames_client import messages as m
 from hames_client.connection import Connection
 from hames_client.errors import ConnectionLost, HamesError
 from hames_client.events import Events
-from hames_client.session import Json, Session, given, new_key
+from hames_client.session import Json, Result, Session, given, new_key
 
 DEFAULT_COMMAND: Final = (sys.executable, "-m", "hames", "serve")
 PROTOCOL_VERSIONS: Final = ("1",)
@@ -188,41 +189,45 @@ class HamesClient:
         query: str | None = None,
         page: str | None = None,
         limit: int | None = None,
-    ) -> Json:
+    ) -> m.SessionListResult:
         """A page of sessions, newest first: `{sessions, nextPage?}`."""
         where = None if workspace is None else str(workspace)
-        return await self._json("session/list", workspace=where, query=query, page=page, limit=limit)
+        return await self._call(
+            m.SessionListResult, "session/list", workspace=where, query=query, page=page, limit=limit
+        )
 
     async def ping(self) -> None:
         """Return when the server answers."""
         await self.request("ping")
 
-    async def describe(self) -> Json:
+    async def describe(self) -> m.CapabilitiesResult:
         """What this build of the server can do."""
-        return await self._json("capabilities/describe")
+        return await self._call(m.CapabilitiesResult, "capabilities/describe")
 
-    async def discover(self) -> Json:
+    async def discover(self) -> m.DiscoverResult:
         """The OpenRPC document."""
-        return await self._json("rpc.discover")
+        return await self._call(m.DiscoverResult, "rpc.discover")
 
-    async def health(self, *, session_id: str | None = None, dependencies: Sequence[str] | None = None) -> Json:
+    async def health(
+        self, *, session_id: str | None = None, dependencies: Sequence[str] | None = None
+    ) -> m.HealthResult:
         """Each dependency with `ok`, `degraded` or `unavailable`, and why."""
-        return await self._json("health/check", sessionId=session_id, dependencies=dependencies)
+        return await self._call(m.HealthResult, "health/check", sessionId=session_id, dependencies=dependencies)
 
-    async def list_models(self, provider: str | None = None) -> Json:
+    async def list_models(self, provider: str | None = None) -> m.ModelsResult:
         """`{provider, models}`."""
-        return await self._json("models/list", provider=provider)
+        return await self._call(m.ModelsResult, "models/list", provider=provider)
 
-    async def list_tools(self) -> Json:
+    async def list_tools(self) -> m.ToolsResult:
         """The tools that a session gets."""
-        return await self._json("tools/list")
+        return await self._call(m.ToolsResult, "tools/list")
 
-    async def _json(self, method: str, **params: Any) -> Json:
-        result: Json = await self.request(method, given(**params))
+    async def _call(self, _: type[Result], method: str, **params: Any) -> Result:
+        result: Result = await self.request(method, given(**params))
         return result
 
-    def _attached(self, answer: Json, own: str) -> Session:
-        session_id: str = answer["session"]["sessionId"]
+    def _attached(self, answer: m.SessionResult | m.SessionCreateResult, own: str) -> Session:
+        session_id = answer["session"]["sessionId"]
         self.follow(session_id, None if own == "observe" else own)
         return Session(self, session_id, answer)
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
+from hames_client import messages as m
 from hames_client.events import Events, OnDelta, Subscriber
 
 Json = dict[str, Any]
+Result = TypeVar("Result")
 Input = str | Sequence[Mapping[str, Any]]
 """A text, or slots `{type, text, role?, label?}`."""
 
@@ -32,7 +34,9 @@ class Session:
     `answer` is the result that it was made from, with `session`, `snapshot` and `cursor`; None from `session`.
     """
 
-    def __init__(self, client: Caller, session_id: str, answer: Json | None = None) -> None:
+    def __init__(
+        self, client: Caller, session_id: str, answer: m.SessionResult | m.SessionCreateResult | None = None
+    ) -> None:
         self.id = session_id
         self.answer = answer
         self._client = client
@@ -52,9 +56,11 @@ class Session:
         limit: int | None = None,
         types: Sequence[str] | None = None,
         wait_ms: int | None = None,
-    ) -> Json:
+    ) -> m.EventsReadResult:
         """One page: `{events: [{cursor, event}], nextCursor, headCursor, headSeq, hasMore}`."""
-        return await self._call("events/read", after=after, before=before, limit=limit, types=types, waitMs=wait_ms)
+        return await self._call(
+            m.EventsReadResult, "events/read", after=after, before=before, limit=limit, types=types, waitMs=wait_ms
+        )
 
     async def submit(
         self,
@@ -66,10 +72,11 @@ class Session:
         resume_queue: bool | None = None,
         limits: Mapping[str, Any] | None = None,
         instructions: str | None = None,
-    ) -> Json:
+    ) -> m.TurnSubmitResult:
         """Admit a turn: `{turn, queue, cursor}`. When it answers, the text is on disk."""
         self._client.follow(self.id, "prefer")
         return await self._call(
+            m.TurnSubmitResult,
             "turn/submit",
             input=slots(input),
             turnId=turn_id,
@@ -82,9 +89,10 @@ class Session:
 
     async def steer(
         self, input: Input, *, expected_turn_id: str | None = None, idempotency_key: str | None = None
-    ) -> Json:
+    ) -> m.TurnSteerResult:
         """Say something to the running turn: `{turn, steerId, cursor}`."""
         return await self._call(
+            m.TurnSteerResult,
             "turn/steer",
             input=slots(input),
             expectedTurnId=expected_turn_id,
@@ -97,58 +105,60 @@ class Session:
         *,
         queue: Literal["hold", "continue", "drop"] | None = None,
         reason: str | None = None,
-    ) -> Json:
+    ) -> m.TurnResult:
         """Stop this turn: `{turn, cursor}`, as soon as the intent is on disk.
 
         Always by id: without one it would be whatever runs when the server decides, perhaps the turn after.
         """
-        return await self._call("turn/cancel", turnId=turn_id, queue=queue, reason=reason)
+        return await self._call(m.TurnResult, "turn/cancel", turnId=turn_id, queue=queue, reason=reason)
 
-    async def wait(self, turn_id: str, *, timeout_ms: int | None = None) -> Json:
+    async def wait(self, turn_id: str, *, timeout_ms: int | None = None) -> m.TurnWaitResult:
         """Wait until a turn ends: `{turn, why}` with `ended`, `timeout`, `held` or `unowned`."""
-        return await self._call("turn/wait", turnId=turn_id, timeoutMs=timeout_ms)
+        return await self._call(m.TurnWaitResult, "turn/wait", turnId=turn_id, timeoutMs=timeout_ms)
 
     async def update_turn(
         self, turn_id: str, *, input: Input | None = None, delivery: Literal["queue", "join"] | None = None
-    ) -> Json:
+    ) -> m.TurnResult:
         """Change a queued turn, never its place."""
         changed = None if input is None else slots(input)
-        return await self._call("turn/update", turnId=turn_id, input=changed, delivery=delivery)
+        return await self._call(m.TurnResult, "turn/update", turnId=turn_id, input=changed, delivery=delivery)
 
-    async def get_turn(self, turn_id: str) -> Json:
+    async def get_turn(self, turn_id: str) -> m.TurnResult:
         """A turn as it stands."""
-        return await self._call("turn/get", turnId=turn_id)
+        return await self._call(m.TurnResult, "turn/get", turnId=turn_id)
 
     async def list_turns(
         self, *, status: str | None = None, before: int | None = None, limit: int | None = None
-    ) -> Json:
+    ) -> m.TurnListResult:
         """A page of turns, newest first."""
-        return await self._call("turn/list", status=status, before=before, limit=limit)
+        return await self._call(m.TurnListResult, "turn/list", status=status, before=before, limit=limit)
 
-    async def resume_queue(self) -> Json:
+    async def resume_queue(self) -> m.QueueResult:
         """Let a held queue go on."""
         self._client.follow(self.id, "prefer")
-        return await self._call("queue/resume")
+        return await self._call(m.QueueResult, "queue/resume")
 
-    async def get(self, *, view: bool | None = None, before: int | None = None, limit: int | None = None) -> Json:
+    async def get(
+        self, *, view: bool | None = None, before: int | None = None, limit: int | None = None
+    ) -> m.SessionResult:
         """The session as it stands; with `view` its conversation, newest items first read."""
-        return await self._call("session/get", view=view, before=before, limit=limit)
+        return await self._call(m.SessionResult, "session/get", view=view, before=before, limit=limit)
 
-    async def rename(self, title: str) -> Json:
+    async def rename(self, title: str) -> m.SessionUpdateResult:
         """Change the title."""
-        return await self._call("session/update", title=title)
+        return await self._call(m.SessionUpdateResult, "session/update", title=title)
 
-    async def usage(self, turn_id: str | None = None) -> Json:
+    async def usage(self, turn_id: str | None = None) -> m.UsageResult:
         """Usage of the session, or of one turn, as reported."""
-        return await self._call("usage/get", turnId=turn_id)
+        return await self._call(m.UsageResult, "usage/get", turnId=turn_id)
 
-    async def close(self) -> Json:
+    async def close(self) -> m.SessionResult:
         """Cancel what runs and what waits, and close the session; it can be resumed."""
         self._client.follow(self.id, None)
-        return await self._call("session/close")
+        return await self._call(m.SessionResult, "session/close")
 
-    async def _call(self, method: str, **params: Any) -> Json:
-        result: Json = await self._client.request(method, given(sessionId=self.id, **params))
+    async def _call(self, _: type[Result], method: str, **params: Any) -> Result:
+        result: Result = await self._client.request(method, given(sessionId=self.id, **params))
         return result
 
 

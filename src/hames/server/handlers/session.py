@@ -68,6 +68,7 @@ def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
         limits=check_turn_limits(wish.get("limits", {}), ceiling, what="session"),
         instructions=wish.get("instructions"),
         meta=params.get("_meta"),
+        repaired=call.repaired,
     )
 
 

@@ -81,6 +81,7 @@ async def turn_submit(call: Call) -> dict[str, Any]:
         instructions=params.get("instructions"),
         meta=params.get("_meta"),
         queue_limit=call.host.limits["queueLength"],
+        repaired=call.repaired,
     )
     committed = await service.submit(loaded, command)
     call.connection.sessions.add(session_id)
@@ -146,6 +147,7 @@ async def turn_steer(call: Call) -> dict[str, Any]:
         by=call.by,
         expected=params.get("expectedTurnId"),
         key=params.get("idempotencyKey"),
+        repaired=call.repaired,
     )
     committed = await service.commit(params["sessionId"], command)
     reply = committed.reply

@@ -1,0 +1,734 @@
+"""What the server sends. Generated from its messages; `make gen` writes it.
+
+Members may be added in any version, so a message may hold more than stands here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+
+class By(TypedDict):
+    """Who caused an event: the operating-system user, the client's name, the connection."""
+
+    principal: str
+    client: NotRequired[str]
+    connectionId: NotRequired[str]
+
+
+class CancelRequest(TypedDict):
+    """A cancel that is durable."""
+
+    by: By
+    at: str
+    cause: Literal["client", "session_closed", "host", "disconnect", "shutdown"]
+    reason: NotRequired[str]
+
+
+class CapabilitiesResult(TypedDict):
+    """What this build can do, from its live tables (AH-CAP-1, AH-CAP-2). Starts nothing."""
+
+    schemaVersion: str
+    serverInfo: dict[str, Any]
+    methods: list[dict[str, Any]]
+    notifications: list[str]
+    events: list[dict[str, Any]]
+    errors: list[dict[str, Any]]
+    parentTools: list[dict[str, Any]]
+    hostTools: list[dict[str, Any]]
+    childProfiles: list[dict[str, Any]]
+    nativeModelTools: list[dict[str, Any]]
+    providers: list[dict[str, Any]]
+    stores: list[dict[str, Any]]
+    sandboxes: list[dict[str, Any]]
+    limits: dict[str, Any]
+    contextPolicy: dict[str, Any]
+    repeatableFields: list[str]
+    attribution: dict[str, Any]
+    optional: dict[str, Any]
+
+
+class Chunk(TypedDict):
+    """Text of an item from `offset` (UTF-8 bytes) on; gapless."""
+
+    itemId: str
+    offset: int
+    text: str
+
+
+class CursorEvent(TypedDict):
+    """An event with the cursor that stands after it."""
+
+    cursor: str
+    event: dict[str, Any]
+
+
+class DeltaNotification(TypedDict):
+    """A preview of what is being produced. Unnumbered, may be dropped: keep text by `offset` (UTF-8 bytes)."""
+
+    subscriptionId: str
+    sessionId: str
+    turnId: str
+    itemId: str
+    kind: Literal["message", "reasoning", "toolArguments", "toolOutput"]
+    offset: int
+    text: str
+
+
+class DiscoverResult(TypedDict):
+    """The OpenRPC document."""
+
+    openrpc: str
+    info: dict[str, Any]
+    methods: list[dict[str, Any]]
+    components: dict[str, Any]
+
+
+class EmptyResult(TypedDict):
+    """Done."""
+
+
+class ErrorInfo(TypedDict):
+    """Why a turn failed: the shape of a JSON-RPC error's data, with its message."""
+
+    kind: str
+    message: str
+    retryable: bool
+    boundary: NotRequired[str]
+    details: dict[str, Any]
+
+
+class EventNotification(TypedDict):
+    """A durable event, after its commit."""
+
+    subscriptionId: str
+    cursor: str
+    event: dict[str, Any]
+
+
+class EventsReadResult(TypedDict):
+    """A page; `nextCursor` passes what a `types` filter skipped."""
+
+    events: list[CursorEvent]
+    nextCursor: str
+    headCursor: str
+    headSeq: int
+    hasMore: bool
+
+
+class FileChanged(TypedDict):
+    """A file as it was observed before and after a call: sha256, absent where there was none."""
+
+    callId: str
+    path: str
+    kind: Literal["created", "modified", "deleted"]
+    before: NotRequired[str]
+    after: NotRequired[str]
+    diff: NotRequired[str]
+
+
+class Fold(TypedDict):
+    """The folded lifecycle state after this event: equal builds must agree."""
+
+    version: int
+    digest: str
+
+
+class Health(TypedDict):
+    """One dependency."""
+
+    status: Literal["ok", "degraded", "unavailable"]
+    why: NotRequired[str]
+    details: NotRequired[dict[str, Any]]
+
+
+class HealthResult(TypedDict):
+    """Each dependency that was asked for."""
+
+    dependencies: dict[str, Health]
+
+
+class Heartbeat(TypedDict):
+    """A turn waits: in which phase, for how long."""
+
+    sessionId: str
+    turnId: str
+    phase: str
+    sinceMs: int
+
+
+class Hold(TypedDict):
+    """The queue waits for `queue/resume`."""
+
+    by: By
+    since: str
+    cause: str
+
+
+class InitializeResult(TypedDict):
+    """What this server is and keeps to. `limits`: name to `{default, maximum, minimum, scope, meaning}`."""
+
+    protocolVersion: str
+    serverInfo: dict[str, Any]
+    capabilities: dict[str, Any]
+    limits: dict[str, Any]
+    store: dict[str, Any]
+    transport: dict[str, Any]
+
+
+class Item(TypedDict):
+    """One entry of the conversation."""
+
+    itemId: str
+    turnId: NotRequired[str]
+    kind: Literal["user", "message", "reasoning", "toolCall", "toolResult"]
+    data: dict[str, Any]
+    cursor: str
+
+
+class LogRecovered(TypedDict):
+    """What an unclean stop left, and what was done about it."""
+
+    turnId: NotRequired[str]
+    action: Literal["continued", "settled"]
+    previousAttempt: NotRequired[int]
+    reason: str
+    openCalls: list[str]
+
+
+class MessageCompleted(TypedDict):
+    """The whole text of an item. With `inContext` false it does not count, for the `cause` given."""
+
+    itemId: str
+    text: str
+    inContext: bool
+    step: NotRequired[int]
+    cause: NotRequired[str]
+    parts: NotRequired[dict[str, Any]]
+    """Provider-specific members, sent back verbatim on the same route."""
+
+
+class ModelDiscarded(TypedDict):
+    """Text that was shown is withdrawn: the items do not count."""
+
+    modelRequestId: str
+    tryNumber: int
+    itemIds: list[str]
+    cause: str
+
+
+class ModelRequested(TypedDict):
+    """A request goes to the model. `requestDigest` is SHA-256 over the neutral request."""
+
+    step: int
+    modelRequestId: str
+    tryNumber: int
+    provider: str
+    model: str
+    requestDigest: str
+    messages: int
+
+
+class ModelRetried(TypedDict):
+    """A try failed and another will be made after `delayMs` (AH-LIFE-5)."""
+
+    modelRequestId: str
+    tryNumber: int
+    delayMs: int
+    error: ErrorInfo
+
+
+class ModelRoute(TypedDict):
+    """Where a session's model requests go, and whose credential pays. Never the credential."""
+
+    provider: str
+    model: str
+    baseUrl: NotRequired[str]
+    credential: NotRequired[dict[str, Any]]
+
+
+class ModelsResult(TypedDict):
+    """Model names, sorted."""
+
+    provider: str
+    models: list[str]
+
+
+class Outcome(TypedDict):
+    """How a turn ended, the same facts as its terminal event."""
+
+    status: Literal["completed", "failed", "cancelled"]
+    text: NotRequired[str]
+    error: NotRequired[ErrorInfo]
+    cause: NotRequired[str]
+    forced: NotRequired[bool]
+    undelivered: NotRequired[list[str]]
+
+
+class OwnershipNotification(TypedDict):
+    """Which process runs a session's turns changed."""
+
+    sessionId: str
+    owner: dict[str, Any] | None
+    mine: bool
+
+
+class Queue(TypedDict):
+    """Turns that wait in a session."""
+
+    length: int
+    turnIds: list[str]
+    held: NotRequired[Hold]
+
+
+class QueueHeld(TypedDict):
+    """The queue waits: the running turn was cancelled while others were queued."""
+
+    by: By
+    cause: str
+
+
+class QueueResult(TypedDict):
+    """The queue as it now is."""
+
+    queue: Queue
+    cursor: str
+
+
+class QueueResumed(TypedDict):
+    """The queue goes on."""
+
+    by: By
+
+
+class Session(TypedDict):
+    """A session as it stands at `cursor`."""
+
+    sessionId: str
+    status: Literal["open", "closed"]
+    createdAt: str
+    updatedAt: str
+    workspace: str
+    cwd: str
+    title: NotRequired[str]
+    metadata: NotRequired[dict[str, Any]]
+    model: ModelRoute
+    snapshotDigest: str
+    turns: int
+    queue: Queue
+    runningTurnId: NotRequired[str]
+    owner: NotRequired[dict[str, Any]]
+    headSeq: int
+    cursor: str
+
+
+class SessionClosed(TypedDict):
+    """The session takes no more turns until it is resumed."""
+
+    by: By
+
+
+class SessionCreateResult(TypedDict):
+    """The session, durable."""
+
+    session: Session
+    snapshot: Snapshot
+    cursor: str
+    turn: NotRequired[Turn]
+    subscriptionId: NotRequired[str]
+
+
+class SessionCreated(TypedDict):
+    """The session exists, with what it may do. Always event 1."""
+
+    snapshot: Snapshot
+    snapshotDigest: str
+    keyedDigest: str
+    """BLAKE2b-256 of the digest under the store's key: a store that was edited by hand does not match."""
+    by: By
+    title: NotRequired[str]
+    metadata: NotRequired[dict[str, Any]]
+    idempotencyKey: NotRequired[str]
+    contentDigest: str
+
+
+class SessionListResult(TypedDict):
+    """A page, newest first."""
+
+    sessions: list[Session]
+    nextPage: NotRequired[str]
+
+
+class SessionResult(TypedDict):
+    """The session as it stands at `cursor`."""
+
+    session: Session
+    snapshot: Snapshot
+    cursor: str
+    view: NotRequired[View]
+    subscriptionId: NotRequired[str]
+
+
+class SessionResumed(TypedDict):
+    """A closed session is open again."""
+
+    by: By
+
+
+class SessionUpdateResult(TypedDict):
+    """The session; when the change takes effect."""
+
+    session: Session
+    effective: Literal["now"]
+    cursor: str
+
+
+class SessionUpdated(TypedDict):
+    """What changed, as it now is."""
+
+    by: By
+    title: str
+
+
+class Slot(TypedDict):
+    """One part of a caller's input. `role` says what it may authorise: only a `command` does (AH-INV-3)."""
+
+    type: Literal["text"]
+    text: str
+    role: NotRequired[Literal["command", "context", "quoted"]]
+    label: NotRequired[str]
+
+
+class Snapshot(TypedDict):
+    """What a session may do, fixed at creation (AH-INV-2). Digested over RFC 8785 JSON, SHA-256."""
+
+    version: int
+    workspace: WorkspaceRef
+    cwd: str
+    mode: Literal["default", "strict"]
+    model: ModelRoute
+    tools: list[str]
+    sandbox: dict[str, Any]
+    limits: dict[str, Any]
+    instructions: NotRequired[str]
+    defaults: list[str]
+    """Names of the members that were not given and took their default."""
+    assurance: dict[str, Any]
+    """`reduced`: guarantees that this sandbox does not give (AH-DIAG-2)."""
+
+
+class SteerDelivered(TypedDict):
+    """These steers stand in the request of `step`."""
+
+    steerIds: list[str]
+    step: int
+
+
+class StepCompleted(TypedDict):
+    """The model's answer is whole."""
+
+    step: int
+    modelRequestId: str
+    stopReason: str
+    rawStopReason: NotRequired[str]
+    responseModel: NotRequired[str]
+    responseId: NotRequired[str]
+
+
+class StepStarted(TypedDict):
+    """A step begins: one model request and the tool calls that answer it."""
+
+    step: int
+    fallback: NotRequired[bool]
+    """The last request at the step limit, without tools."""
+
+
+class SubscribeResult(TypedDict):
+    """Events up to `headSeq` were there before: replay."""
+
+    subscriptionId: str
+    headCursor: str
+    headSeq: int
+
+
+class SubscriptionClosed(TypedDict):
+    """No more events come; `reason` says why."""
+
+    subscriptionId: str
+    reason: str
+
+
+class ToolChunk(TypedDict):
+    """Newest output of a running tool: at most one a second and 8 KiB; `skippedBytes` were left out before it."""
+
+    callId: str
+    offset: int
+    skippedBytes: int
+    text: str
+
+
+class ToolCompleted(TypedDict):
+    """The one result of a call. `text` is exactly what the model is shown."""
+
+    callId: str
+    tool: str
+    outcome: Literal["ok", "error", "denied", "cancelled", "not_run", "unknown"]
+    text: str
+    durationMs: NotRequired[int]
+    details: dict[str, Any]
+    truncation: NotRequired[dict[str, Any]]
+    error: NotRequired[dict[str, Any]]
+    originTurnId: NotRequired[str]
+
+
+class ToolRequested(TypedDict):
+    """The model asks for a call. `arguments` is its raw JSON text."""
+
+    callId: str
+    providerCallId: str
+    tool: str
+    arguments: str
+    step: int
+
+
+class ToolStarted(TypedDict):
+    """Durable before the effect. `grant` names what authorised it (AH-TOOL-4)."""
+
+    callId: str
+    tool: str
+    effect: Literal["read", "write", "execute"]
+    summary: str
+    grant: str
+    disposition: str
+
+
+class ToolsResult(TypedDict):
+    """Tools a session gets, with their schemas and effects."""
+
+    tools: list[dict[str, Any]]
+
+
+class Turn(TypedDict):
+    """A turn as it stands at `cursor`."""
+
+    turnId: str
+    sessionId: str
+    status: Literal["queued", "running", "completed", "failed", "cancelled"]
+    delivery: Literal["queue", "join"]
+    held: NotRequired[bool]
+    hostTurnId: NotRequired[str]
+    runner: Literal["local", "remote", "none"]
+    attempt: NotRequired[int]
+    cancelRequested: NotRequired[CancelRequest]
+    queuedAt: str
+    startedAt: NotRequired[str]
+    endedAt: NotRequired[str]
+    deadlineAt: NotRequired[str]
+    outcome: NotRequired[Outcome]
+    cursor: str
+
+
+class TurnCancelRequested(TypedDict):
+    """Durable before anything is signalled; the turn can only end as cancelled now."""
+
+    by: By
+    cause: Literal["client", "session_closed", "host", "disconnect", "shutdown"]
+    queue: Literal["hold", "continue", "drop"]
+    reason: NotRequired[str]
+
+
+class TurnCancelled(TypedDict):
+    """The turn was cancelled, and nothing of it runs (`forced`: it could not be proved)."""
+
+    cause: str
+    reason: NotRequired[str]
+    usage: Usage
+    evidence: dict[str, Any]
+    assurance: dict[str, Any]
+    undelivered: NotRequired[list[str]]
+    hostTurnId: NotRequired[str]
+    forced: NotRequired[bool]
+    mayStillRun: NotRequired[list[Any]]
+    fold: Fold
+
+
+class TurnCompleted(TypedDict):
+    """The turn succeeded."""
+
+    text: str
+    usage: Usage
+    claims: dict[str, Any]
+    """What the model says it did: its final text, by reference."""
+    evidence: dict[str, Any]
+    """What was observed: calls by outcome, files changed."""
+    assurance: dict[str, Any]
+    hostTurnId: NotRequired[str]
+    fold: Fold
+
+
+class TurnFailed(TypedDict):
+    """The turn failed. `text` is a fallback text at a limit, else what was said last."""
+
+    error: ErrorInfo
+    text: NotRequired[str]
+    usage: Usage
+    evidence: dict[str, Any]
+    assurance: dict[str, Any]
+    undelivered: NotRequired[list[str]]
+    hostTurnId: NotRequired[str]
+    forced: NotRequired[bool]
+    mayStillRun: NotRequired[list[Any]]
+    fold: Fold
+
+
+class TurnJoined(TypedDict):
+    """A queued turn enters the running one and shares its outcome."""
+
+    hostTurnId: str
+    step: int
+
+
+class TurnListResult(TypedDict):
+    """A page, newest first."""
+
+    turns: list[Turn]
+    nextBefore: NotRequired[int]
+    cursor: str
+
+
+class TurnQueued(TypedDict):
+    """A turn is admitted: its text is safe from now on."""
+
+    input: list[Slot]
+    delivery: Literal["queue", "join"]
+    position: int
+    """0 runs next."""
+    limits: dict[str, Any]
+    by: By
+    contentDigest: str
+    idempotencyKey: NotRequired[str]
+    instructions: NotRequired[str]
+    meta: NotRequired[dict[str, Any]]
+
+
+class TurnResult(TypedDict):
+    """The turn as it stands at `cursor`."""
+
+    turn: Turn
+    cursor: str
+
+
+class TurnStarted(TypedDict):
+    """An attempt runs the turn, under a fence."""
+
+    attempt: int
+    fence: int
+    worker: dict[str, Any]
+    snapshotDigest: str
+    deadlineAt: str
+    previous: NotRequired[dict[str, Any]]
+    """`{attempt, reason}` from the second attempt on."""
+
+
+class TurnSteerResult(TypedDict):
+    """The turn that will get it."""
+
+    turn: Turn
+    steerId: str
+    cursor: str
+
+
+class TurnSteered(TypedDict):
+    """A message for the running turn is admitted; `steer.delivered` tells when the model gets it."""
+
+    steerId: str
+    input: list[Slot]
+    by: By
+    contentDigest: str
+    idempotencyKey: NotRequired[str]
+
+
+class TurnSubmitResult(TypedDict):
+    """The receipt."""
+
+    turn: Turn
+    queue: Queue
+    cursor: str
+
+
+class TurnUpdated(TypedDict):
+    """A queued turn was changed; its place was not."""
+
+    by: By
+    input: NotRequired[list[Slot]]
+    delivery: NotRequired[Literal["queue", "join"]]
+
+
+class TurnWaitResult(TypedDict):
+    """Why the wait ended: the turn ended, time is up, its queue is held, or nobody runs the session."""
+
+    turn: Turn
+    why: Literal["ended", "timeout", "held", "unowned"]
+
+
+class Usage(TypedDict):
+    """`direct` is this session's or turn's own; `inclusive` adds finished children (none in this version)."""
+
+    direct: UsageTotal
+    inclusive: UsageTotal
+
+
+class UsageRecorded(TypedDict):
+    """Counters as the provider reported them for one try, by its own names. Absent stays absent."""
+
+    modelRequestId: str
+    tryNumber: int
+    provider: str
+    model: str
+    counters: dict[str, int]
+
+
+class UsageResult(TypedDict):
+    """Usage as reported (AH-USAGE-1)."""
+
+    usage: Usage
+    cursor: str
+
+
+class UsageTotal(TypedDict):
+    """Sums by counter name over the requests that reported that counter. `coverage`: `requests` made, `reported` of
+    them with usage. With `reported < requests` the sums are lower bounds. Cost is absent: `costReason` says why
+    (AH-USAGE-5).
+    """
+
+    counters: dict[str, int]
+    requests: int
+    reported: int
+    costReason: Literal["no_rate_card"]
+
+
+class View(TypedDict):
+    """A session folded: the newest items (page back with `before`), turns, queue, usage."""
+
+    items: list[Item]
+    turns: list[Turn]
+    queue: Queue
+    usage: Usage
+    hasMore: bool
+
+
+class Warned(TypedDict):
+    """Something the operator should know that ended nothing."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+    originTurnId: NotRequired[str]
+
+
+class WorkspaceRef(TypedDict):
+    """The directory a session is bound to: its real path, and what identifies it."""
+
+    path: str
+    device: int
+    inode: int

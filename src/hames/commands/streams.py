@@ -1,0 +1,79 @@
+"""Standard output and error of a command: written by threads, so that who reads slowly does not stop a turn.
+
+Rule 1: what is given goes out whole and in order, also between the two where they are one terminal, pipe or file.
+Rule 2: standard error is for people: what is written there is always made visible, and never waited for long.
+Rule 3: standard output is exact unless it is a terminal.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+
+from hames.commands.visible import visible
+from hames.server.stdio import Writer
+from hames.threads import LoopPort
+
+NOTES_S = 1.0
+"""How long the end of a command waits for somebody to read its standard error."""
+
+
+class Streams:
+    """Both streams, inside an event loop. `on_broken` is called once when nobody takes the output any more."""
+
+    def __init__(self, on_broken: Callable[[], object] = lambda: None) -> None:
+        port = LoopPort()
+        self.is_terminal = os.isatty(1)
+        self.is_joined = os.path.sameopenfile(1, 2)
+        self.is_broken = False
+        self._on_broken = on_broken
+        self._out = Writer(1, port, on_broken=self._broke)
+        self._notes = self._out if self.is_joined else Writer(2, port, on_broken=lambda _: None)
+        self._out.start()
+        if not self.is_joined:
+            self._notes.start()
+
+    def _broke(self, _: OSError) -> None:
+        self.is_broken = True
+        self._on_broken()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Output that nobody has taken yet."""
+        return self._out.pending_bytes
+
+    async def room(self, limit_bytes: int) -> None:
+        """Wait until less output than that is pending."""
+        await self._out.room(limit_bytes)
+
+    def text(self, text: str) -> None:
+        """Output: text from a model, a tool or a log."""
+        shown = visible(text) if self.is_terminal else text
+        self._out.send(shown.encode("utf-8", "replace"))
+
+    def line(self, line: bytes) -> None:
+        """Output: one line of JSON, which needs no escaping but its own."""
+        self._out.send(line + b"\n")
+
+    def note(self, text: str) -> None:
+        """A line or more for people, on standard error."""
+        self._notes.send((visible(text).rstrip("\n") + "\n").encode("utf-8", "replace"))
+
+    async def finish(self) -> None:
+        """Wait until the output is taken or nobody takes it; a little for the notes."""
+        await self._out.drain(math.inf)
+        if not self.is_joined:
+            await self._notes.drain(NOTES_S)
+
+
+def emit(text: str) -> None:
+    """Write output outside an event loop, all of it, as UTF-8.
+
+    Raises:
+        BrokenPipeError: nobody takes it.
+    """
+    rest = memoryview(text.encode("utf-8", "backslashreplace"))
+    with os.fdopen(os.dup(1), "wb", buffering=0) as stdout:
+        while rest:
+            rest = rest[stdout.write(rest) or 0 :]
