@@ -7,19 +7,21 @@ for, so that the handshake waits for none of them.
 from __future__ import annotations
 
 import os
-import platform
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from anyio.abc import TaskGroup
+from typing import TYPE_CHECKING, Any
 
 from hames.config import Config, home_path
 from hames.core.limits import TURN_LIMITS
-from hames.ports import Equipment, Mismatch, Provider, ReaperRecord, Store, World
 from hames.protocol.errors import Refused
 from hames.server.host import Host
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from hames.ports import Equipment, Mismatch, Provider, ReaperRecord, Store, World
 
 SNAPSHOT_VERSION = 1
 OFFLINE = "offline"
@@ -109,7 +111,7 @@ def about_parts() -> dict[str, Any]:
                 "contained": False,
                 "networkPosture": "general",
                 "guarantees": dict(GUARANTEES),
-                "platform": platform.system(),
+                "platform": sys.platform,
             }
         ],
     }
@@ -218,6 +220,7 @@ class LocalWorld:
 
     def mismatches(self, snapshot: Mapping[str, Any]) -> list[Mismatch]:
         """See `ports.World.mismatches`."""
+        from hames.ports import Mismatch
         from hames.sandbox.local import GUARANTEES
         from hames.tools import TOOLS
 
@@ -240,6 +243,8 @@ class LocalWorld:
         return found + self._route_mismatches(snapshot["model"])
 
     def _route_mismatches(self, recorded: Mapping[str, Any]) -> list[Mismatch]:
+        from hames.ports import Mismatch
+
         try:
             route = self.provider(recorded["provider"]).route
         except Refused as refused:
@@ -254,6 +259,7 @@ class LocalWorld:
 
     def equip(self, session_id: str, snapshot: Mapping[str, Any]) -> Equipment:
         """See `ports.World.equip`."""
+        from hames.ports import Equipment
         from hames.sandbox.local import LocalSandbox
         from hames.tools import TOOLS
 

@@ -126,10 +126,9 @@ class Ledger:
         if record is not None:
             key, parts = record
             scope = "store" if event.type == "session.created" else "session"
-            # A creation's answer also names its first turn, and stands at the head of its commit.
-            turn_id = reply.turn_id if scope == "store" else parts.turn_id
-            seq = reply.seq if scope == "store" else event.seq
-            self.keys[scope, key] = KeyRecord(parts.digest, self.session_id, seq or 0, turn_id, parts.steer_id)
+            # The answer stands at the head of its commit; a creation's also names its first turn.
+            turn_id = parts.turn_id or reply.turn_id
+            self.keys[scope, key] = KeyRecord(parts.digest, self.session_id, reply.seq or 0, turn_id, parts.steer_id)
 
 
 def _through_bytes(session_id: str, event: Event) -> Event:

@@ -149,9 +149,11 @@ class LogRules:
 
     def _other(self, event: Event, turn_id: str) -> None:
         data = event.data
-        if event.turn_id is not None:
+        if event.attempt is not None:
             assert turn_id == self.host, "facts are of the running turn"
             assert event.attempt == self.attempts[turn_id], "facts are of the newest attempt"
+        elif event.turn_id is not None:
+            assert turn_id in self.admitted, "what a client caused is of a turn that is there"
         match event.type:
             case "session.closed":
                 assert self.host is None, "a session is closed once nothing runs"

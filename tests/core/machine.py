@@ -60,10 +60,14 @@ ACTIONS: Mapping[str, tuple[int, Choices]] = {
             "content": CONTENTS,
             "resume": (False, False, False, True),
             "text": ("Fix it.", "<context>", "é \u2028 𝄞"),
+            "repaired": SELDOM,
         },
     ),
     "update": (2, {"pick": PICK, "delivery": (None, "queue", "join"), "text": YES_OR_NO}),
-    "steer": (4, {"aim": (None, None, "running", "other"), "pick": PICK, "key": KEYS, "content": CONTENTS}),
+    "steer": (
+        4,
+        {"aim": (None, None, "running", "other"), "pick": PICK, "key": KEYS, "content": CONTENTS, "repaired": SELDOM},
+    ),
     "cancel": (
         5,
         {"pick": PICK, "queue": ("hold", "hold", "continue", "drop"), "cause": ("client", "disconnect")},
@@ -141,7 +145,15 @@ class Machine:
         self._ask(command, lambda: self.reference.create(key, content, turn_id, principal), ("store", key))
 
     def submit(
-        self, pick: int, principal: str, delivery: Any, key: str | None, content: str, resume: bool, text: str
+        self,
+        pick: int,
+        principal: str,
+        delivery: Any,
+        key: str | None,
+        content: str,
+        resume: bool,
+        text: str,
+        repaired: bool,
     ) -> None:
         turn_id = self._turn(pick) if pick == 0 else self._fresh("t")
         command = SubmitTurn(
@@ -153,10 +165,13 @@ class Machine:
             key=key,
             resume_queue=resume,
             queue_limit=ROOM,
+            repaired=repaired,
         )
         self._ask(
             command,
-            lambda: self.reference.submit(turn_id, principal, delivery, key, content, resume=resume, room=ROOM),
+            lambda: self.reference.submit(
+                turn_id, principal, delivery, key, content, resume=resume, room=ROOM, repaired=repaired
+            ),
             ("session", key),
         )
 
@@ -165,11 +180,15 @@ class Machine:
         command = UpdateTurn(turn_id, by("ann"), input=slots("Instead.") if text else None, delivery=delivery)
         self._ask(command, lambda: self.reference.update(turn_id, delivery, text=text))
 
-    def steer(self, aim: str | None, pick: int, key: str | None, content: str) -> None:
+    def steer(self, aim: str | None, pick: int, key: str | None, content: str, repaired: bool) -> None:
         steer_id = self._fresh("s")
         expected = {None: None, "running": self.reference.running, "other": self._turn(pick)}[aim]
-        command = SteerTurn(steer_id, slots("Also this."), content, by("ann"), expected=expected, key=key)
-        self._ask(command, lambda: self.reference.steer(steer_id, expected, key, content), ("session", key))
+        command = SteerTurn(
+            steer_id, slots("Also this."), content, by("ann"), expected=expected, key=key, repaired=repaired
+        )
+        self._ask(
+            command, lambda: self.reference.steer(steer_id, expected, key, content, repaired=repaired), ("session", key)
+        )
 
     def cancel(self, pick: int, queue: Any, cause: Any) -> None:
         turn_id = None if pick > 6 else self._turn(pick)

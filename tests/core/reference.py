@@ -76,6 +76,7 @@ class Session:
         *,
         resume: bool,
         room: int,
+        repaired: bool,
     ) -> list[Expected]:
         self._exists()
         if self._repeats(key, "submit", content):
@@ -90,7 +91,8 @@ class Session:
             raise No("queue_full")
         self._use(key, "submit", content)
         events = self._unhold() if resume else []
-        return [*events, self._admit(turn_id, principal, "join" if delivery == "join" else "queue", key)]
+        admitted = self._admit(turn_id, principal, "join" if delivery == "join" else "queue", key)
+        return [*events, admitted, *_warning(turn_id, repaired)]
 
     def update(self, turn_id: str, delivery: str | None, *, text: bool) -> list[Expected]:
         self._exists()
@@ -102,7 +104,9 @@ class Session:
         job.delivery = delivery or job.delivery
         return [("turn.updated", turn_id, {"delivery": delivery})]
 
-    def steer(self, steer_id: str, expected: str | None, key: str | None, content: str) -> list[Expected]:
+    def steer(
+        self, steer_id: str, expected: str | None, key: str | None, content: str, *, repaired: bool
+    ) -> list[Expected]:
         self._exists()
         if self._repeats(key, "steer", content):
             return []
@@ -112,7 +116,7 @@ class Session:
             raise No("turn_mismatch")
         self._use(key, "steer", content)
         self.steers.append(steer_id)
-        return [("turn.steered", self.running, {"steerId": steer_id})]
+        return [("turn.steered", self.running, {"steerId": steer_id}), *_warning(self.running, repaired)]
 
     def cancel(self, turn_id: str | None, queue: str, cause: str) -> list[Expected]:
         self._exists()
@@ -308,3 +312,8 @@ class Session:
         if self.running != turn_id or (self.jobs[turn_id].fence != fence and not settling):
             raise No("lease_lost")
         return self.jobs[turn_id]
+
+
+def _warning(turn_id: str, repaired: bool) -> list[Expected]:
+    """What was mended in a caller's text is said."""
+    return [("warning", turn_id, {"code": "text_repaired"})] if repaired else []

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.machine import Machine
+from core.walk import walk
 from hames.core.context import (
     INTERRUPTED,
     Conversation,
@@ -218,6 +220,18 @@ def test_events_in_any_order_give_a_sendable_history(types: list[str], names: in
 
     assert story.messages
     assert story.conversation.seq == story.seq
+
+
+def test_a_whole_log_is_folded_as_its_events_one_by_one() -> None:
+    machine = Machine()
+    walk(machine, 1, steps=100)
+    at_once = Conversation()
+
+    at_once.apply_all(machine.ledger.events)
+
+    assert at_once.messages() == machine.conversation.messages()
+    assert at_once.progress == machine.conversation.progress
+    assert at_once.seq == machine.ledger.state.seq
 
 
 # --- progress -----------------------------------------------------------------------------------------------

@@ -161,6 +161,7 @@ def test_the_machine_finds(mutant: Mutant) -> None:
         _walk_all(core, WALKS)
 
 
+@pytest.mark.slow
 def test_the_machine_finds_nothing_in_the_source() -> None:
     core = mutated(Mutant("none", decide, "def _end(", "def _end("))
     _walk_all(core, WALKS // 4)

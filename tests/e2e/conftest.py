@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from e2e.fixtures import fake, home, server, start, workspace
+from e2e.fixtures import fake, home, server, shared, start, workspace
 
-__all__ = ["fake", "home", "server", "start", "workspace"]
+__all__ = ["fake", "home", "server", "shared", "start", "workspace"]

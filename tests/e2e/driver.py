@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 from e2e.checks import Frame, check_frames, strict_frame
 
@@ -72,8 +72,10 @@ class Server:
         args: Sequence[str] = (),
         cwd: Path | None = None,
         initialize: bool = True,
+        framing: Literal["line", "header"] = "line",
     ) -> None:
         self.home = home
+        self.framing = framing
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hames", "serve", *args],
             stdin=subprocess.PIPE,
@@ -131,11 +133,11 @@ class Server:
                 rest = rest[self.process.stdin.write(rest) or 0 :]
 
     def request(self, method: str, /, **params: Any) -> bytes:
-        """The line of a request with a fresh id, not sent yet; its answer is checked against the method's schema."""
+        """The frame of a request with a fresh id, not sent yet; its answer is checked against the method's schema."""
         self._next_id += 1
         self.expect(self._next_id, method)
-        body = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": params}
-        return json.dumps(body).encode() + b"\n"
+        frame = line(self._next_id, method, **params)
+        return frame if self.framing == "line" else headed(frame[:-1])
 
     def expect(self, identifier: str | int, method: str) -> None:
         """Note that a request of this id is sent by `write`."""
@@ -143,8 +145,7 @@ class Server:
 
     def send(self, method: str, /, **params: Any) -> int:
         """Send a request and do not wait; its id."""
-        line = self.request(method, **params)
-        self.write(line)
+        self.write(self.request(method, **params))
         return self._next_id
 
     def notify(self, method: str, /, **params: Any) -> None:
@@ -186,6 +187,27 @@ class Server:
         assert "error" in response, f"{method} {params!r:.300} was taken: {response!r:.300}"
         error: dict[str, Any] = response["error"]
         return error
+
+    def exchange(self, data: bytes, *, answers: int = 1) -> list[dict[str, Any]]:
+        """Write `data` and a `ping` behind it: the `answers` responses that come besides its answer, and no more."""
+        start = len(self.frames)
+        self._write_ping(data)
+
+        def found() -> list[dict[str, Any]]:
+            responses = [value for frame in self.frames[start:] for value in frame.responses]
+            return [value for value in responses if not str(value["id"]).startswith("ping-")]
+
+        self.wait_until(lambda: len(found()) >= answers, what=f"{answers} answers to {data[:120]!r}")
+        self._write_ping(b"")
+        seen = found()
+        assert len(seen) == answers, seen
+        return seen
+
+    def _write_ping(self, before: bytes) -> None:
+        self._next_id += 1
+        identifier = f"ping-{self._next_id}"
+        self.write(before + line(identifier, "ping"))
+        assert self.answer(identifier)["result"] == {}
 
     def wait_for(
         self, predicate: Callable[[Frame], bool], *, start: int = 0, timeout: float = TIMEOUT_S, what: str = ""
@@ -363,8 +385,12 @@ class Server:
             chunk = os.read(descriptor, 1 << 16)
             if not chunk:
                 break
-            *lines, rest = (rest + chunk).split(b"\n")
-            self._take(lines, len(chunk))
+            try:
+                frames, rest = _cut_lines(rest + chunk) if self.framing == "line" else _cut_headed(rest + chunk)
+            except ValueError as error:
+                frames, rest = [], b""
+                self.faults.append(str(error))
+            self._take(frames, len(chunk))
         with self._changed:
             if rest:
                 self.faults.append(f"stdout ended within a frame: {rest[:200]!r}")
@@ -373,12 +399,12 @@ class Server:
 
     def _take(self, lines: Iterable[bytes], size: int) -> None:
         taken = []
-        for line in lines:
+        for each in lines:
             try:
-                taken.append(strict_frame(line))
+                taken.append(strict_frame(each))
             except ValueError as error:
                 with self._changed:
-                    self.faults.append(f"{error}: {line[:300]!r}")
+                    self.faults.append(f"{error}: {each[:300]!r}")
         with self._changed:
             self.bytes_out += size
             for frame in taken:
@@ -397,15 +423,44 @@ class Server:
             self._stderr += chunk
 
 
+def _cut_lines(data: bytes) -> tuple[list[bytes], bytes]:
+    *lines, rest = data.split(b"\n")
+    return lines, rest
+
+
+def _cut_headed(data: bytes) -> tuple[list[bytes], bytes]:
+    bodies = []
+    while b"\r\n\r\n" in data:
+        head, _, rest = data.partition(b"\r\n\r\n")
+        if not head.startswith(b"Content-Length: ") or not head[16:].isdigit():
+            raise ValueError(f"no header: {head[:200]!r}")
+        size = int(head[16:])
+        if len(rest) < size:
+            break
+        bodies.append(rest[:size])
+        data = rest[size:]
+    return bodies, data
+
+
+def headed(body: bytes, newline: bytes = b"\r\n", more: bytes = b"") -> bytes:
+    """`body` with a `Content-Length` header, behind the header line `more` where there is one."""
+    return (more + newline if more else b"") + b"Content-Length: %d%b%b%b" % (len(body), newline, newline, body)
+
+
+def line(identifier: str | int, method: str, /, **params: Any) -> bytes:
+    """A request as a line; characters beyond ASCII as escapes."""
+    return json.dumps({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}).encode() + b"\n"
+
+
 def said(text: str) -> list[dict[str, Any]]:
     """A text as `input`."""
     return [{"type": "text", "text": text}]
 
 
 def rss_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
+    for entry in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if entry.startswith("VmRSS:"):
+            return int(entry.split()[1]) * 1024
     raise ProcessLookupError(pid)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,22 @@ def start(home: Path, fake: FakeProvider, request: pytest.FixtureRequest) -> Ite
 def server(start: Start) -> Server:
     """One server, initialized."""
     return start()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One server for the tests of a module that leave it as they found it; each uses sessions of its own."""
+
+    server: Server
+    fake: FakeProvider
+    workspace: Path
+    home: Path
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A server and a model for a module; all frames are checked at its end."""
+    home, workspace = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("workspace")
+    with FakeProvider() as fake, Server(home, env={**compatible(fake.url)}) as server:
+        yield Shared(server, fake, workspace, home)
+    assert fake.refusals == []

@@ -13,7 +13,7 @@ from hames.protocol import params
 from hames.protocol.base import MAX_INTEGER
 from hames.protocol.errors import InvalidParams
 from hames.protocol.methods import CLIENT_NOTIFICATIONS, METHODS
-from hames.protocol.validate import check_params
+from hames.protocol.validate import check_params, prepare_params
 
 NAMES = sorted({method.params for method in METHODS.values()} | set(CLIENT_NOTIFICATIONS.values()))
 
@@ -239,3 +239,9 @@ def test_meta_is_kept_as_it_is() -> None:
     value = _submit(_meta={"trace": {"deep": [1, None]}})
 
     assert check_params("TurnSubmit", value) == value
+
+
+def test_params_that_were_prepared_are_checked_as_before() -> None:
+    prepare_params(["SessionRef", "TurnWait"])
+
+    assert check_params("SessionRef", {"sessionId": "s1"}) == {"sessionId": "s1"}

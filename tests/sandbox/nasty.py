@@ -174,9 +174,9 @@ def kill_both() -> None:
     os.waitpid(fork(daemon), 0)
     supervisor = os.getppid()
     reaper = parent_of(supervisor)
-    os.kill(supervisor, signal.SIGSTOP)
-    os.kill(reaper, signal.SIGKILL)
+    os.kill(reaper, signal.SIGSTOP)
     os.kill(supervisor, signal.SIGKILL)
+    os.kill(reaper, signal.SIGKILL)
     stay()
 
 

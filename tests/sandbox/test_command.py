@@ -25,7 +25,7 @@ async def test_a_report_is_understood_however_it_is_cut(tmp_path: Path) -> None:
         running.hand_over(near, Command("s", ("a",), {}, cwd))
         message, ancillary, _, _ = far.recvmsg(10, socket.CMSG_SPACE(20))
         control, status, output, *others = array.array("i", ancillary[0][2])
-        assert message == b"R"
+        assert message == b"Rs"
         os.write(output, b"hello")
         async with anyio.create_task_group() as group:
             group.start_soon(running.until, lambda: running.settled)

@@ -34,6 +34,7 @@ def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
                 sent += count
                 delivered += frames
         with bed.prototype() as peer:
+            _run(peer, lambda peer=peer: peer.send("deltas", {"count": 1}))
             floor = []
             for _ in range(runs):
                 frames, seconds = _run(peer, lambda peer=peer, count=count: peer.send("deltas", {"count": count}))

@@ -57,8 +57,8 @@ def _deltas(count: int) -> bytes:
 
 
 TEXT = _whole(_event({"role": "assistant", "content": "ok"}))
-STALL = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100000\r\n\r\n" + _event({"content": "ok"})
+STALL = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 100000\r\n\r\n" + _event(
+    {"content": "ok"}
 )
 TRUE = _call("true")
 SLEEP = _call(SLEEPER)

@@ -49,9 +49,9 @@ def _print(name: str | None) -> int:
 
 
 def named(index: Mapping[str, Any], name: str) -> dict[str, str]:
-    """The schema files of a method (`params` and `result`), notification, event type or `error`; none if there is no such.
+    """The schema files of a method (`params` and `result`), notification, event type or `error`, below `schemas/`.
 
-    The key of a single file is its role too. Paths are relative to `schemas/`.
+    By their role; empty if nothing has the name.
     """
     found: dict[str, str] = {}
     for rows in index.values():

@@ -1,8 +1,8 @@
 """Standard output and error of a command: written by threads, so that who reads slowly does not stop a turn.
 
 Rule 1: what is given goes out whole and in order, also between the two where they are one terminal, pipe or file.
-Rule 2: standard error is for people: what is written there is always made visible, and never waited for long.
-Rule 3: standard output is exact unless it is a terminal.
+Rule 2: what is for people is made visible, wherever it goes; only an answer is exact where it does not go to a terminal.
+Rule 3: standard error is never waited for long.
 """
 
 from __future__ import annotations
@@ -48,9 +48,12 @@ class Streams:
         await self._out.room(limit_bytes)
 
     def text(self, text: str) -> None:
-        """Output: text from a model, a tool or a log."""
-        shown = visible(text) if self.is_terminal else text
-        self._out.send(shown.encode("utf-8", "replace"))
+        """Output for people."""
+        self._out.send(visible(text).encode())
+
+    def answer(self, text: str) -> None:
+        """Output that a program may want as it is: the text of an answer."""
+        self._out.send((visible(text) if self.is_terminal else text).encode("utf-8", "replace"))
 
     def line(self, line: bytes) -> None:
         """Output: one line of JSON, which needs no escaping but its own."""
@@ -58,7 +61,7 @@ class Streams:
 
     def note(self, text: str) -> None:
         """A line or more for people, on standard error."""
-        self._notes.send((visible(text).rstrip("\n") + "\n").encode("utf-8", "replace"))
+        self._notes.send((visible(text).rstrip("\n") + "\n").encode())
 
     async def finish(self) -> None:
         """Wait until the output is taken or nobody takes it; a little for the notes."""

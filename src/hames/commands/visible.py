@@ -24,11 +24,6 @@ def one_line(text: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def indented(text: str, indent: str) -> str:
-    """Every line of `text`, visible, behind `indent`; ends with a line feed."""
-    return "".join(f"{indent}{line}\n" for line in visible(text).split("\n"))
-
-
 def _spelled(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -41,7 +41,7 @@ class Command:
         Raises:
             ToolFailed: something in it cannot be passed to a program.
         """
-        fields = [self.session_id, str(len(self.argv)), *self.argv]
+        fields = [str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.env.items()]
         try:
             encoded = [os.fsencode(field) for field in fields]
@@ -127,7 +127,7 @@ class RunningCommand:
         try:
             os.write(request, command.encode())
             fds = [self._far_control, self._far_status, self._far_output, command.cwd, request]
-            socket.send_fds(reaper, [b"R"], fds)
+            socket.send_fds(reaper, [b"R" + os.fsencode(command.session_id)], fds)
         finally:
             os.close(request)
         for fd in (self._far_control, self._far_status, self._far_output):

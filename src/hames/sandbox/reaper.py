@@ -4,12 +4,14 @@ Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms> <lis
 
 Rule 1: standard library, `supervisor` and `tree` only, so that it starts in a few milliseconds; one thread, since it
 forks; it never waits for a pipe of a command.
-Rule 2: every command has a supervisor, forked here. The reaper is a subreaper too: it ends what a supervisor leaves
-behind that was killed, and outlives Hames until the last one is done.
+Rule 2: every command has a supervisor, forked here, and one waits for the next command: a fork takes longer than all
+the rest.
+Rule 3: the reaper is a subreaper too: it ends what a supervisor leaves behind that was killed, and outlives Hames
+until the last one is done.
 
-Socket (SEQPACKET): `R` with descriptors [control, status, output, cwd, request] runs a command, `A<session>` allows a
-session again that was ended by the listener. The request is a file of NUL-ended fields: session, number of
-arguments, arguments, then `NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL;
+Socket (SEQPACKET): `R<session>` with descriptors [control, status, output, cwd, request] runs a command, `A<session>`
+allows a session again that was ended by the listener. The request is a file of NUL-ended fields: number of arguments,
+arguments, then `NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL;
 `K` for KILL. Status pipe, one line each: `exit <code>`, `failed <errno>`, `refused` (the session was taken over), and
 last of all `reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is `done`, `orphaned` (the
 reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends the commands of that
@@ -18,6 +20,7 @@ session, and is answered with `alive <pid>...` when they are gone.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import select
@@ -26,7 +29,7 @@ import socket
 import time
 from contextlib import suppress
 
-from hames.sandbox.supervisor import IGNORED, NOT_REAPED, Request, Supervisor, read_request
+from hames.sandbox.supervisor import IGNORED, NOT_REAPED, Supervisor
 from hames.sandbox.tree import (
     PR_SET_CHILD_SUBREAPER,
     children,
@@ -34,6 +37,7 @@ from hames.sandbox.tree import (
     kill_all,
     prctl,
     read_now,
+    receive,
     send_signal,
     watch_signals,
     write_line,
@@ -44,18 +48,6 @@ BOOT = "import sys; sys.path.append(sys.argv[1]); from hames.sandbox.reaper impo
 
 MAX_CONNECTIONS = 16
 MAX_SESSION_ID = 4096
-
-
-def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """A message and the descriptors that came with it, which no program inherits."""
-    # Not `socket.recv_fds`: up to Python 3.13 it drops its flags.
-    room = socket.CMSG_SPACE(5 * 4)
-    message, ancillary, _, _ = channel.recvmsg(8192, room, socket.MSG_CMSG_CLOEXEC)
-    fds: list[int] = []
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds += memoryview(data[: len(data) // 4 * 4]).cast("i")
-    return message, fds
 
 
 class Supervised:
@@ -79,6 +71,7 @@ class Reaper:
             end.set_inheritable(False)
         self.reap_s = reap_s
         self.supervised: dict[int, Supervised] = {}
+        self.spare: tuple[int, socket.socket] | None = None
         self.fallen: list[tuple[int, int]] = []
         self.hopeless: set[int] = set()
         self.ended: set[bytes] = set()
@@ -90,6 +83,7 @@ class Reaper:
 
     def run(self) -> None:
         """Serve until Hames is gone and every supervisor is done."""
+        self.prepare()
         open_until = float("inf")
         while self.supervised or open_until == float("inf"):
             left_s = open_until - time.monotonic()
@@ -120,44 +114,66 @@ class Reaper:
         if message.startswith(b"A"):
             self.ended.discard(message[1:])
         elif message.startswith(b"R") and len(fds) == 5:
-            self.start(fds)
+            self.start(message[1:], fds)
             return True
         for fd in fds:
             os.close(fd)
         return bool(message)
 
-    def start(self, fds: list[int]) -> None:
-        """Fork the supervisor of a command."""
+    def start(self, session: bytes, fds: list[int]) -> None:
+        """Have a supervisor run a command."""
         status = fds[1]
-        request = read_request(fds[4])
-        pid = -1
-        if request.session in self.ended:
+        if session in self.ended:
             write_line(status, "refused\nreaped 0 done")
+            started = False
         else:
-            pid = self.fork(request, fds)
+            started = self.hand_on(session, fds)
         for fd in fds:
-            if pid == -1 or fd != status:
+            if fd != status or not started:
                 os.close(fd)
-        if pid != -1:
-            self.supervised[pid] = Supervised(request.session, status)
+        self.prepare()
 
-    def fork(self, request: Request, fds: list[int]) -> int:
-        """The pid of a new supervisor, -1 when there can be none."""
+    def hand_on(self, session: bytes, fds: list[int]) -> bool:
+        """Give the command to the supervisor that waits; False when there is none to be had."""
+        # Twice, since a command may have killed the one that waited.
+        for _ in range(2):
+            self.prepare()
+            if self.spare is not None:
+                (pid, channel), self.spare = self.spare, None
+                with channel, suppress(OSError):
+                    socket.send_fds(channel, [b"R"], fds)
+                    self.supervised[pid] = Supervised(session, fds[1])
+                    return True
+        write_line(fds[1], f"failed {errno.EAGAIN}\nreaped 0 done")
+        return False
+
+    def prepare(self) -> None:
+        """Fork the supervisor of the next command, if it is not there and can be."""
+        if self.spare is not None:
+            return
         me = os.getpid()
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # A signal between the fork and the new wake pipe would wake the reaper instead of the supervisor.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
         try:
             pid = os.fork()
-        except OSError as error:
-            write_line(fds[1], f"failed {error.errno}\nreaped 0 done")
+        except OSError:
             pid = -1
         if pid == 0:
             try:
-                os._exit(Supervisor(request, fds, reaper=me, reap_s=self.reap_s).run())
+                os._exit(Supervisor(far, reaper=me, reap_s=self.reap_s).serve())
             finally:
                 os._exit(70)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        return pid
+        far.close()
+        if pid == -1:
+            near.close()
+        else:
+            self.spare = (pid, near)
+
+    def spare_pid(self) -> int:
+        """The supervisor that waits for a command, 0 when there is none."""
+        return 0 if self.spare is None else self.spare[0]
 
     def collect(self) -> None:
         """Reap the dead, and remember which supervisors fell."""
@@ -169,17 +185,21 @@ class Reaper:
             if pid == 0:
                 return
             if os.WIFSTOPPED(status):
-                if pid in self.supervised:
+                if pid in self.supervised or pid == self.spare_pid():
                     # Only its command can have stopped it; a stopped supervisor protects nobody.
                     os.kill(pid, signal.SIGKILL)
                 continue
             self.hopeless.discard(pid)
+            if self.spare is not None and pid == self.spare[0]:
+                self.spare[1].close()
+                self.spare = None
             if pid in self.supervised:
                 self.fallen.append((pid, status))
 
     def orphans(self) -> list[int]:
         """What killed supervisors left behind: it became the reaper's own."""
-        return [pid for pid in children(os.getpid()) if pid not in self.supervised and pid not in self.hopeless]
+        ours = {*self.supervised, *self.hopeless, self.spare_pid()}
+        return [pid for pid in children(os.getpid()) if pid not in ours]
 
     def bury(self) -> None:
         """Forget the supervisors that fell; end and report what those that were killed left behind."""

@@ -15,6 +15,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import time
 
 from hames.sandbox.tree import (
@@ -26,6 +27,7 @@ from hames.sandbox.tree import (
     kill_all,
     prctl,
     read_now,
+    receive,
     send_signal,
     watch_signals,
     write_line,
@@ -45,24 +47,22 @@ IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 class Request:
     """A command to run."""
 
-    # Not a dataclass, here and below: importing those takes longer than starting the interpreter.
-    __slots__ = ("argv", "env", "session")
+    # Not a dataclass: importing those takes longer than starting the interpreter.
+    __slots__ = ("argv", "env")
 
-    def __init__(self, session: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> None:
-        self.session = session
+    def __init__(self, argv: list[bytes], env: dict[bytes, bytes]) -> None:
         self.argv = argv
         self.env = env
 
 
 def read_request(fd: int) -> Request:
-    """The request in the file `fd`."""
+    """The request in the file `fd`; see `reaper.py`."""
     data = b""
     while chunk := os.pread(fd, 2**20, len(data)):
         data += chunk
     fields = data.split(b"\0")[:-1]
-    count = 2 + int(fields[1])
-    env = dict(field.split(b"=", 1) for field in fields[count:])
-    return Request(fields[0], fields[2:count], env)
+    end = 1 + int(fields[0])
+    return Request(fields[1:end], dict(field.split(b"=", 1) for field in fields[end:]))
 
 
 def launch(request: Request, output: int) -> int:
@@ -104,30 +104,39 @@ def find_program(name: bytes, path: bytes) -> bytes:
 class Supervisor:
     """Watches one command, in its own process."""
 
-    def __init__(self, request: Request, fds: list[int], *, reaper: int, reap_s: float) -> None:
-        control, status, output, cwd, _ = fds
-        close_all_but({0, 1, 2, control, status, output, cwd})
+    def __init__(self, channel: socket.socket, *, reaper: int, reap_s: float) -> None:
+        close_all_but({0, 1, 2, channel.fileno()})
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        self.channel = channel
         self.reaper = reaper
         self.reap_s = reap_s
-        self.control = control
-        self.status = status
+        self.control = -1
+        self.status = -1
+        self.main = 0
         self.exited = False
         self.deadline: float | None = None
         self.terminating = False
         self.wake = watch_signals(signal.SIGCHLD, signal.SIGTERM)
-        self.main = 0
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def serve(self) -> int:
+        """Wait for a command and see it to its end; the exit status of the supervisor."""
+        _, fds = receive(self.channel)
+        self.channel.close()
+        if not fds:
+            return 0
+        self.control, self.status, output, cwd, request = fds
         try:
             os.fchdir(cwd)
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            self.main = launch(request, output)
+            self.main = launch(read_request(request), output)
         except OSError as error:
-            write_line(status, f"failed {error.errno}")
-        os.close(output)
-        os.close(cwd)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            write_line(self.status, f"failed {error.errno}")
+        for fd in (output, cwd, request):
+            os.close(fd)
+        return self.run()
 
     def collect(self) -> bool:
         """Reap the dead and report the end of the command; True when no child is left."""
@@ -143,7 +152,7 @@ class Supervisor:
                 write_line(self.status, f"exit {os.waitstatus_to_exitcode(status)}")
 
     def run(self) -> int:
-        """Watch until nothing is left; the exit status of the supervisor."""
+        """Watch until nothing is left."""
         os.set_blocking(self.control, False)
         poll = select.poll()
         poll.register(self.control, select.POLLIN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -118,3 +119,15 @@ def read_now(fd: int, size: int = 4096) -> bytes | None:
         return None
     except OSError:
         return b""
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and the descriptors that came with it, which no program inherits."""
+    # Not `socket.recv_fds`: up to Python 3.13 it drops its flags.
+    room = socket.CMSG_SPACE(5 * 4)
+    message, ancillary, _, _ = channel.recvmsg(8192, room, socket.MSG_CMSG_CLOEXEC)
+    fds: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds += memoryview(data[: len(data) // 4 * 4]).cast("i")
+    return message, fds

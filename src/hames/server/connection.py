@@ -191,9 +191,13 @@ class Connection:
 
     def _take_lane(self, method: Method, params: dict[str, Any]) -> tuple[anyio.Event | None, anyio.Event | None]:
         session_id = params.get("sessionId")
-        if not method.ordered or not isinstance(session_id, str):
+        if not isinstance(session_id, str):
             return None, None
-        before, mine = self._lanes.get(session_id), anyio.Event()
+        before = self._lanes.get(session_id)
+        if not method.ordered:
+            # It comes after what was asked before it, and holds up nothing that is asked later.
+            return before, None
+        mine = anyio.Event()
         self._lanes[session_id] = mine
         return before, mine
 

@@ -23,7 +23,11 @@ SEND_BYTES = 256 * 1024
 """Events sent at once: what a reader that falls behind has in memory here, beside `ROOM_BYTES`."""
 
 ROOM_BYTES = 1024 * 1024
-"""Pending bytes of a connection beyond which events wait and deltas are dropped."""
+"""Pending bytes of a connection beyond which events wait: they can be read again at any time."""
+
+DELTA_ROOM_BYTES = 6 * 1024 * 1024
+"""Pending bytes beyond which deltas are dropped: more than a burst that a reading client takes, less than would
+hurt when it does not read."""
 
 CATCH_UP_BYTES = 256 * 1024
 """Largest delta: the text that a late subscriber missed comes in pieces."""
@@ -105,7 +109,7 @@ class Subscription(Listener):
         """Pass on more text, unless the client is behind: chunks and the whole item make up for it."""
         if not self._deltas or self.seq < item.base_seq:
             return
-        if self._connection.outlet.pending_bytes > ROOM_BYTES:
+        if self._connection.outlet.pending_bytes > DELTA_ROOM_BYTES:
             return
         if offset and item.item_id not in self._offsets:
             self._send_delta(item, 0, item.text())

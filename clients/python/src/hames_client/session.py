@@ -141,7 +141,7 @@ class Session:
     async def get(
         self, *, view: bool | None = None, before: int | None = None, limit: int | None = None
     ) -> m.SessionResult:
-        """The session as it stands; with `view` its conversation, newest items first read."""
+        """The session as it stands; with `view` the newest items of its conversation, below `before`."""
         return await self._call(m.SessionResult, "session/get", view=view, before=before, limit=limit)
 
     async def rename(self, title: str) -> m.SessionUpdateResult:

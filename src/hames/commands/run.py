@@ -1,0 +1,162 @@
+"""`hames run`: one turn of a new or an older session, without anybody there to ask. Programs branch on its exit code.
+
+Rule 1: with `--json` or `--jsonl` there is exactly one record on stdout, last, on every path, also where nothing ran.
+Rule 2: an interrupted run cancels its turn and lets it settle; a second signal leaves at once, and recovery settles.
+Rule 3: stdin is read only where no prompt is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from hames.commands.exits import DENIED, FAILED, INTERRUPTED, LIMIT, TERMINATED, USAGE
+from hames.commands.streams import emit
+from hames.protocol.errors import INVALID_PARAMS, HamesError, Refused
+
+if TYPE_CHECKING:
+    from hames.commands.turn import Request
+
+MAX_STDIN_BYTES = 10 * 2**20
+"""Most that is read of a prompt from stdin. What a turn takes is bounded by the limit `inputBytes` besides."""
+
+CONFIGURATION = frozenset({"invalid_config", "capability_unavailable", "credential_missing", "unsupported_protocol"})
+"""Refusals that end with `USAGE`: the command or the configuration is to be changed."""
+
+DENIALS = frozenset({"authority_mismatch", "path_outside_mounts", "containment_unavailable"})
+"""Refusals that end with `DENIED`: the session may not do that, or not here."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    parser.add_argument("prompt", nargs="?", help="what to do; absent or `-`: stdin, at most 10 MiB")
+    parser.add_argument("--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; not with --session")
+    parser.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
+    parser.add_argument("--session", metavar="ID", help="go on with this session instead of a new one")
+    parser.add_argument("--title", metavar="TEXT", help="title of the new session; not with --session")
+    parser.add_argument("--steps", metavar="N", type=_positive, help="most model requests")
+    parser.add_argument("--timeout-ms", metavar="N", type=_positive, help="most milliseconds from the turn's start")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON record at the end, and nothing else")
+    form.add_argument("--jsonl", action="store_true", help="print every event as a line of JSON, then the record")
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**53):
+        raise argparse.ArgumentTypeError(f"must be a whole number of 1 or more, not {text[:40]!r}")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Run the turn to its end."""
+    as_json = arguments.json or arguments.jsonl
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        request = _request(arguments)
+
+        import anyio
+
+        from hames.commands.turn import run_turn
+        from hames.config import load_config
+
+        config = load_config(environ)
+        return anyio.run(run_turn, request, config, environ)
+    except HamesError as error:
+        if as_json:
+            print_failure(error.message, error.data(), USAGE)
+        if error.kind != "invalid_config":
+            raise
+        os.write(2, f"hames: {error.message}\n".encode())
+        return USAGE
+    except _Terminated:
+        return _interrupted(TERMINATED, as_json=as_json)
+    except KeyboardInterrupt:
+        return _interrupted(INTERRUPTED, as_json=as_json)
+
+
+class _Terminated(BaseException):
+    """SIGTERM came before a turn could be cancelled for it."""
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise _Terminated
+
+
+def _interrupted(code: int, *, as_json: bool) -> int:
+    if as_json:
+        print_failure("The run was interrupted before its turn was admitted.", {"kind": "interrupted"}, code)
+    return code
+
+
+def print_failure(message: str, data: Mapping[str, Any], code: int) -> None:
+    """Print the record of a run that came to no turn."""
+    from hames.protocol.jsontext import dumps
+
+    emit(dumps(failure_record(message, data, code)).decode() + "\n")
+
+
+def failure_record(message: str, data: Mapping[str, Any], code: int, **known: Any) -> dict[str, Any]:
+    """The record of a run that came to no turn; `data` is that of the error."""
+    error = {"kind": "internal", "retryable": False, "details": {}, **data, "message": message}
+    return {"status": "failed", "exitCode": code, **known, "error": error}
+
+
+def exit_code_of(kind: str, *, code: int | None = None) -> int:
+    """The exit code of a refusal, by its kind, or by its JSON-RPC code where it has none."""
+    if kind in CONFIGURATION or code == INVALID_PARAMS:
+        return USAGE
+    if kind in DENIALS:
+        return DENIED
+    return LIMIT if kind == "limit_exceeded" else FAILED
+
+
+def _request(arguments: argparse.Namespace) -> Request:
+    from hames.commands.turn import Request
+
+    if arguments.session is not None:
+        for name in ("model", "title"):
+            if getattr(arguments, name) is not None:
+                raise Refused("invalid_config", f"--{name} is for a new session; session {arguments.session} has one.")
+    workspace = arguments.workspace
+    if workspace is None and arguments.session is None:
+        workspace = "."
+    wished = {"steps": arguments.steps, "wallTimeMs": arguments.timeout_ms}
+    return Request(
+        prompt=_prompt(arguments.prompt),
+        workspace=None if workspace is None else os.path.realpath(workspace),
+        session_id=arguments.session,
+        model=arguments.model,
+        title=arguments.title,
+        limits={name: value for name, value in wished.items() if value is not None},
+        form="jsonl" if arguments.jsonl else "json" if arguments.json else "text",
+    )
+
+
+def _prompt(given: str | None) -> str:
+    """The prompt, from the command line or stdin.
+
+    Raises:
+        Refused: `invalid_config`: there is none, it is too large, or it is not text.
+    """
+    if given is None and os.isatty(0):
+        raise Refused("invalid_config", "There is no prompt: give one, or `-` to type it.")
+    raw = os.fsencode(given) if given not in (None, "-") else _stdin()
+    try:
+        prompt = raw.decode()
+    except UnicodeDecodeError as error:
+        raise Refused("invalid_config", f"The prompt is not UTF-8 at byte {error.start}.") from error
+    if not prompt.strip():
+        raise Refused("invalid_config", "The prompt is empty.")
+    return prompt
+
+
+def _stdin() -> bytes:
+    with os.fdopen(os.dup(0), "rb") as stdin:
+        raw = stdin.read(MAX_STDIN_BYTES + 1)
+    if len(raw) > MAX_STDIN_BYTES:
+        message = f"The prompt on stdin has more than {MAX_STDIN_BYTES} bytes. Put large material in a file."
+        raise Refused("invalid_config", message)
+    return raw

@@ -1,0 +1,114 @@
+"""`hames sessions`: what is in the store. Only looks: nothing of a session runs for it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from hames.commands.exits import COMPLETED
+from hames.commands.local import LocalClient, run_with_client
+from hames.commands.pretty import pretty
+from hames.commands.streams import Streams
+from hames.commands.telling import model_name
+from hames.commands.visible import one_line
+from hames.protocol.jsontext import dumps
+
+ROOM_BYTES = 1024 * 1024
+"""Output that may wait for its reader until the next page is asked for."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions of `sessions`."""
+    actions = parser.add_subparsers(dest="action", metavar="action", required=True)
+    list_ = actions.add_parser("list", help="newest first")
+    list_.add_argument("--workspace", metavar="DIR", help="only those of this directory")
+    list_.add_argument("--query", metavar="TEXT", help="only those with this in their title or id")
+    list_.add_argument("--json", action="store_true", help="one JSON object a line")
+    show = actions.add_parser("show", help="one session, its turns and what it used")
+    show.add_argument("session", metavar="ID")
+    show.add_argument("--json", action="store_true", help="the answer of session/get, with its view")
+
+
+def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Do the action."""
+
+    async def list_(client: LocalClient, streams: Streams) -> int:
+        params: dict[str, Any] = {}
+        if arguments.workspace is not None:
+            params["workspace"] = os.path.realpath(arguments.workspace)
+        if arguments.query is not None:
+            params["query"] = arguments.query
+        while True:
+            page = await client.request("session/list", params)
+            for session in page["sessions"]:
+                if arguments.json:
+                    streams.line(dumps(session))
+                else:
+                    streams.text(_row(session))
+            if "nextPage" not in page:
+                return COMPLETED
+            params["page"] = page["nextPage"]
+            await streams.room(ROOM_BYTES)
+
+    async def show(client: LocalClient, streams: Streams) -> int:
+        answer = await client.request("session/get", {"sessionId": arguments.session, "view": True})
+        streams.text(pretty(answer) if arguments.json else _page(answer))
+        return COMPLETED
+
+    return run_with_client(list_ if arguments.action == "list" else show, environ)
+
+
+def _state(session: Mapping[str, Any]) -> str:
+    if session["status"] == "closed":
+        return "closed"
+    if "runningTurnId" in session:
+        return "running" if session.get("owner", {}).get("alive") else "interrupted"
+    return "held" if "held" in session["queue"] else "queued" if session["queue"]["length"] else "idle"
+
+
+def _row(session: Mapping[str, Any]) -> str:
+    title = one_line(session.get("title", ""), 40)
+    turns = f"{session['turns']} turn{'' if session['turns'] == 1 else 's'}"
+    columns = [f"{session['sessionId']:<24}", f"{_state(session):<11}", f"{turns:<9}", session["updatedAt"][:19] + "Z"]
+    return "  ".join([*columns, model_name(session["model"]), session["workspace"], title]).rstrip() + "\n"
+
+
+def _page(answer: Mapping[str, Any]) -> str:
+    session, view = answer["session"], answer["view"]
+    facts = {
+        "session": session["sessionId"],
+        "title": session.get("title"),
+        "state": _state(session),
+        "workspace": session["workspace"],
+        "model": model_name(session["model"]),
+        "created": session["createdAt"],
+        "updated": session["updatedAt"],
+        "cursor": session["cursor"],
+        "owner": _owner(session.get("owner")),
+        "sandbox": f"{answer['snapshot']['sandbox']['backend']}, not guaranteed: "
+        + ", ".join(answer["snapshot"]["assurance"]["reduced"]),
+        "usage": _usage(view["usage"]["inclusive"]),
+    }
+    lines = [f"{name:<10} {value}" for name, value in facts.items() if value is not None]
+    lines.append(f"{'turns':<10} {session['turns']}, newest first")
+    lines += [f"  {turn['turnId']:<24}  {turn['status']:<10} {_end_of(turn)}".rstrip() for turn in view["turns"]]
+    return "\n".join(lines) + "\n"
+
+
+def _owner(owner: Mapping[str, Any] | None) -> str | None:
+    return f"process {owner['pid']} on {owner['host']}" if owner is not None and owner["alive"] else None
+
+
+def _usage(total: Mapping[str, Any]) -> str:
+    counters = ", ".join(f"{name} {count}" for name, count in sorted(total["counters"].items()))
+    reported = f"reported by {total['reported']} of {total['requests']} model requests"
+    return f"{counters} ({reported})" if counters else reported
+
+
+def _end_of(turn: Mapping[str, Any]) -> str:
+    outcome = turn.get("outcome", {})
+    if "error" in outcome:
+        return f"{outcome['error']['kind']}: {one_line(outcome['error']['message'], 100)}"
+    return one_line(outcome.get("text") or outcome.get("cause") or "", 100)
