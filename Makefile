@@ -17,7 +17,7 @@ help:
 	@echo "make gen      write schemas/, protocol/openrpc.json and the tables in protocol/*.md"
 	@echo "make fix      format, and mend what the linter can mend"
 	@echo "make pins     install the newest versions of requirements-dev.in and write requirements-dev.txt"
-	@echo "make demo     a session with the offline model: no key, no network"
+	@echo "make demo     a project is mended, the server killed, the turn goes on: no key, no network"
 	@echo "make bench    the figures of this machine"
 	@echo "make soak     the property tests with 20,000 examples each"
 	@echo "make clean    remove what was built, also .venv"
@@ -75,7 +75,7 @@ pins: setup
 	$(PYTHON) -m pip --python $(BIN)/python freeze --all --exclude-editable > requirements-dev.txt
 
 demo: setup
-	$(BIN)/hames run --model offline "Say hello."
+	$(BIN)/python clients/python/examples/demo.py
 
 bench: setup
 	$(BIN)/hames bench

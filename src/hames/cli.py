@@ -28,8 +28,16 @@ class _Parser(argparse.ArgumentParser):
     """Bad usage ends with 64 (`sysexits.h`), so that 2 stays free for a limit."""
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+        raise _BadUsage(f"{self.format_usage()}{self.prog}: {message}\n", message)
+
+
+class _BadUsage(Exception):
+    """What to tell a person, and what a program."""
+
+    def __init__(self, text: str, message: str) -> None:
+        self.text = text
+        self.message = message
+        super().__init__(message)
 
 
 def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -47,10 +55,30 @@ def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
+    _hold_standard_descriptors()
     words = sys.argv[1:] if argv is None else argv
-    arguments = parser_for(words).parse_args(words)
+    try:
+        arguments = parser_for(words).parse_args(words)
+    except _BadUsage as bad:
+        sys.stderr.write(bad.text)
+        if words[0] == "run" and not {"--json", "--jsonl"}.isdisjoint(words):
+            from hames.commands.record import failure_record, print_record
+
+            print_record(failure_record(bad.message, {"kind": "invalid_config"}, USAGE))
+        sys.exit(USAGE)
     command = import_module(f"hames.commands.{arguments.command}")
     sys.exit(_run(command.run, arguments))
+
+
+def _hold_standard_descriptors() -> None:
+    """Open 0, 1 and 2 where the parent closed them, so that no file of ours gets their number and our output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the life of the process
 
 
 def _run(run: object, arguments: argparse.Namespace) -> int:

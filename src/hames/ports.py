@@ -539,9 +539,9 @@ class Store(Protocol):
         """The newest seq that this process knows of, 0 for none. No I/O."""
         ...
 
-    def latest(self, session_id: str) -> State | None:
-        """The newest state that this process has seen, by its own commits and loads; older than `head` says while
-        another process writes. No I/O."""
+    def latest(self, session_id: str) -> tuple[State, str] | None:
+        """The newest state that this process has seen, by its own commits and loads, and its cursor; older than `head`
+        says while another process writes. No I/O."""
         ...
 
     async def changed(self, session_id: str, after_seq: int) -> int:

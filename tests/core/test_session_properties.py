@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from core.machine import ACTIONS, OFTEN, Machine
+from core.actions import ACTIONS, OFTEN
+from core.machine import Machine
 from core.walk import walk
 
 
@@ -35,5 +36,5 @@ TestSession.settings = settings(max_examples=settings().max_examples // 4, state
 
 
 def test_long_walks_keep_every_rule() -> None:
-    for seed in range(40):
+    for seed in range(settings().max_examples // 3):
         walk(Machine(), seed, steps=80)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from core.machine import ACTIONS, OFTEN, Machine
+from core.actions import ACTIONS, OFTEN
+from core.machine import Machine
 
 
 def walk(machine: Machine, seed: int, *, steps: int) -> None:

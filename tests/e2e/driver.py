@@ -1,7 +1,7 @@
 """A spawned `hames serve` and a client that sees every byte: what the end-to-end and crash tests drive.
 
 Rule 1: stdout is cut at LF alone, and each line is a strict JSON-RPC frame or the test fails (`e2e.checks`).
-Rule 2: threads read stdout and stderr all the time, so that no pipe fills, save while `pause_reading` holds.
+Rule 2: threads read stdout and stderr all the time, so that no pipe fills, save where a test wants it full.
 Rule 3: only processes of this driver are signalled, by their pid.
 """
 
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +62,8 @@ def compatible(url: str, **extra: str) -> dict[str, str]:
 class Server:
     """One process on pipes. `with Server(home) as server:` ends with end of input, exit code 0 and all frames checked.
 
-    `env` is laid over `environment(home)`. Frames are numbered from 0 in the order they came.
+    `env` is laid over `environment(home)`; `via` is a command that runs the one behind it. Frames are numbered from 0
+    in the order they came.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class Server:
         cwd: Path | None = None,
         initialize: bool = True,
         framing: Literal["line", "header"] = "line",
+        drain_stderr: bool = True,
+        via: Sequence[str] = (),
     ) -> None:
         self.home = home
         self.framing = framing
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "hames", "serve", *args],
+            [*via, sys.executable, "-m", "hames", "serve", *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -87,6 +91,8 @@ class Server:
         )
         self.frames: list[Frame] = []
         self.bytes_out = 0
+        self.read_bytes = 1 << 16
+        """How much is read at once; a small number and many frames are a slow reader."""
         self.faults: list[str] = []
         self.sent: dict[str | int, tuple[str, int]] = {}
         """By id: the method, and how many frames had come when it was sent."""
@@ -97,10 +103,9 @@ class Server:
         self._next_id = 0
         self._stderr = bytearray()
         self._eof = False
-        self._threads = [
-            threading.Thread(target=self._read, name="driver-stdout", daemon=True),
-            threading.Thread(target=self._drain, name="driver-stderr", daemon=True),
-        ]
+        self._threads = [threading.Thread(target=self._read, name="driver-stdout", daemon=True)]
+        if drain_stderr:
+            self._threads.append(threading.Thread(target=self._drain, name="driver-stderr", daemon=True))
         for thread in self._threads:
             thread.start()
         if initialize:
@@ -236,6 +241,14 @@ class Server:
         tail = [frame.raw[:200] for frame in self.frames[-3:]]
         raise AssertionError(f"{what}: {state}; faults {self.faults[:3]}; last {tail}; stderr {self.stderr[-1500:]!r}")
 
+    def poll_until(self, condition: Callable[[], bool], timeout: float = TIMEOUT_S, what: str = "a condition") -> None:
+        """Block until `condition`, which nothing tells of: it is looked at now and then."""
+        end = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"{what}: not in {timeout} s; stderr {self.stderr[-1500:]!r}")
+            time.sleep(0.02)
+
     def notifications(self, method: str | None = None, **params: Any) -> list[dict[str, Any]]:
         """The params of the notifications so far, of one method, with these members."""
         with self._changed:
@@ -362,7 +375,16 @@ class Server:
             pipe.close()
 
     def rss_bytes(self) -> int:
-        return rss_bytes(self.process.pid)
+        return status_bytes(self.process.pid, "VmRSS")
+
+    def reset_peak(self) -> int:
+        """Forget the highest memory so far; what it is now."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self.rss_bytes()
+
+    def peak_bytes(self) -> int:
+        """The highest memory since `reset_peak`."""
+        return status_bytes(self.process.pid, "VmHWM")
 
     def descendants(self) -> list[int]:
         """Processes below the server now."""
@@ -382,7 +404,7 @@ class Server:
         rest = b""
         while True:
             self._reading.wait()
-            chunk = os.read(descriptor, 1 << 16)
+            chunk = os.read(descriptor, self.read_bytes)
             if not chunk:
                 break
             try:
@@ -457,9 +479,10 @@ def said(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}]
 
 
-def rss_bytes(pid: int) -> int:
+def status_bytes(pid: int, name: str) -> int:
+    """A size in `/proc/<pid>/status`."""
     for entry in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if entry.startswith("VmRSS:"):
+        if entry.startswith(f"{name}:"):
             return int(entry.split()[1]) * 1024
     raise ProcessLookupError(pid)
 

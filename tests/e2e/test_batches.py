@@ -111,7 +111,9 @@ def test_requests_on_one_session_in_a_batch_are_served_in_order(
 ) -> None:
     fake.answer = lambda _: text("ok")
     create = request("c", "session/create", workspace=str(workspace), sessionId="s1")
-    submits = [request(f"r{n}", "turn/submit", sessionId="s1", turnId=f"t{n}", input=said(str(n))) for n in range(1, 20)]
+    submits = [
+        request(f"r{n}", "turn/submit", sessionId="s1", turnId=f"t{n}", input=said(str(n))) for n in range(1, 20)
+    ]
 
     responses = server.exchange(batch(create, *submits), answers=20)
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -51,7 +51,7 @@ from hames.protocol.errors import HarnessFault
 from hames.store import MemoryDisk, MemoryStore
 from hames.store.ticket import Ticket
 
-WAIT_S = 20.0
+WAIT_S = 5.0
 """No wait of a test is longer."""
 
 LIMITS: Mapping[str, int] = {
@@ -71,11 +71,14 @@ SID = "s-1"
 
 
 class Gate:
-    """A place where a fake waits until the test opens it."""
+    """A place where a fake waits until the test opens it, or has failed."""
+
+    made: ClassVar[list[Gate]] = []
 
     def __init__(self) -> None:
         self.reached = anyio.Event()
         self.opened = anyio.Event()
+        self.made.append(self)
 
     async def pass_through(self) -> None:
         self.reached.set()
@@ -510,7 +513,12 @@ async def cluster(*tools: FakeTool, **limits: int) -> AsyncIterator[Cluster]:
     with anyio.fail_after(WAIT_S * 2):
         async with anyio.create_task_group() as tasks:
             made = Cluster(tools, {**LIMITS, **limits}, tasks)
-            yield made
+            try:
+                yield made
+            finally:
+                for gate in Gate.made:
+                    gate.open()  # a deaf tool would keep a failed test from ending
+                Gate.made.clear()
             with anyio.fail_after(WAIT_S):
                 await made.aclose()
             made.check()

@@ -41,9 +41,9 @@ def test_what_is_decided_has_the_published_shape() -> None:
         for name in LIFECYCLE_TYPES - {"session.created"}
     }
     seen = set()
-    for seed in range(20):
+    for seed in range(30):
         machine = Machine()
-        walk(machine, seed, steps=40)
+        walk(machine, seed, steps=80)
         for event in machine.ledger.events:
             if event.type in shapes:
                 seen.add(event.type)

@@ -17,7 +17,10 @@ from hames.protocol.validate import check_params, prepare_params
 
 NAMES = sorted({method.params for method in METHODS.values()} | set(CLIENT_NOTIFICATIONS.values()))
 
-JARGON = re.compile(r"pydantic|input_value|input_type|errors\.|type=|https?:|TypedDict|dict\[|NoneType", re.IGNORECASE)
+JARGON = re.compile(
+    r"input should|dictionary|list\b|should have|pydantic|input_|errors\.|type=|https?:|TypedDict|dict\[|NoneType",
+    re.IGNORECASE,
+)
 
 
 # --- a valid value of any shape, and every member of it, with its path --------------------------------------
@@ -159,7 +162,7 @@ def test_params_that_are_no_object_are_refused(name: str, value: Any) -> None:
     refused = _refusal(name, value)
 
     assert refused.path == ""
-    assert "got" in refused.message
+    assert refused.message.startswith("must be an object, not ")
 
 
 JSON = st.recursive(
@@ -201,20 +204,20 @@ def test_ids_may_not_be(text: str) -> None:
 @pytest.mark.parametrize(
     ("members", "path", "said"),
     [
-        ({"idempotencyKey": ""}, "idempotencyKey", "at least 1 character; got ''"),
-        ({"idempotencyKey": "k" * 257}, "idempotencyKey", "at most 256 characters; got 'kkk"),
-        ({"limits": {"steps": 0}}, "limits.steps", "greater than or equal to 1; got 0"),
-        ({"limits": {"toolCalls": -1}}, "limits.toolCalls", "greater than or equal to 0; got -1"),
-        ({"limits": {"steps": MAX_INTEGER + 1}}, "limits.steps", f"{MAX_INTEGER}; got {MAX_INTEGER + 1}"),
-        ({"limits": {"steps": True}}, "limits.steps", "integer; got true"),
-        ({"limits": {"steps": "7"}}, "limits.steps", "integer; got '7'"),
-        ({"limits": {"steps": 7.0}}, "limits.steps", "integer; got 7.0"),
-        ({"resumeQueue": 1}, "resumeQueue", "boolean; got 1"),
+        ({"idempotencyKey": ""}, "idempotencyKey", "of 1 characters or more, not ''"),
+        ({"idempotencyKey": "k" * 257}, "idempotencyKey", "of 256 characters or fewer, not 'kkk"),
+        ({"limits": {"steps": 0}}, "limits.steps", "must be at least 1, not 0"),
+        ({"limits": {"toolCalls": -1}}, "limits.toolCalls", "must be at least 0, not -1"),
+        ({"limits": {"steps": MAX_INTEGER + 1}}, "limits.steps", f"at most {MAX_INTEGER}, not {MAX_INTEGER + 1}"),
+        ({"limits": {"steps": True}}, "limits.steps", "must be an integer, not true"),
+        ({"limits": {"steps": "7"}}, "limits.steps", "must be an integer, not '7'"),
+        ({"limits": {"steps": 7.0}}, "limits.steps", "must be an integer, not 7.0"),
+        ({"resumeQueue": 1}, "resumeQueue", "must be true or false, not 1"),
         ({"delivery": "now"}, "delivery", "must be one of 'queue', 'join' or 'reject', not 'now'"),
         ({"input": [{"type": "text", "text": "a", "role": "boss"}]}, "input[0].role", "not 'boss'"),
         ({"input": [{"type": "text", "text": "a"}, {"type": "text"}]}, "input[1].text", "is required"),
-        ({"input": {"0": 1}}, "input", "got an object"),
-        ({"instructions": ["a"]}, "instructions", "got an array"),
+        ({"input": {"0": 1}}, "input", "must be an array, not an object"),
+        ({"instructions": ["a"]}, "instructions", "must be a string, not an array"),
     ],
 )
 def test_bounds_say_what_was_seen_and_what_is_allowed(members: dict[str, Any], path: str, said: str) -> None:
@@ -245,3 +248,9 @@ def test_params_that_were_prepared_are_checked_as_before() -> None:
     prepare_params(["SessionRef", "TurnWait"])
 
     assert check_params("SessionRef", {"sessionId": "s1"}) == {"sessionId": "s1"}
+
+
+def test_an_error_without_words_of_its_own_still_says_what_was_seen() -> None:
+    refused = _refusal("Empty", {1: 2})
+
+    assert (refused.path, "got 1" in refused.message) == ("[1]", True)

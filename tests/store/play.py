@@ -10,11 +10,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from hames.core.commands import CreateSession, Draft, Ending, EndTurn, Record, StartTurn, SubmitTurn
 from hames.core.limits import DEFAULTS
 from hames.core.session import Event, fold
 from hames.core.state import State
-from hames.ports import Committed, Lease, ReaperRecord, Store
+from hames.ports import Committed, Lease, Owner, ReaperRecord, Store
 from hames.store import MemoryDisk, MemoryStore, SqliteStore
 
 BY = {"principal": "user", "client": "test", "connectionId": "c-1"}
@@ -95,6 +97,17 @@ async def take(store: Store, session_id: str = "s-1", *, force: bool = False) ->
     lease = await store.claim(session_id, force=force)
     assert isinstance(lease, Lease), lease
     return lease.fence
+
+
+async def stale_owner(store: Store, session_id: str = "s-1") -> Owner:
+    """Wait until the lease's holder was silent for too long."""
+    with anyio.fail_after(30):
+        while True:
+            holder = await store.claim(session_id)
+            assert isinstance(holder, Owner)
+            if holder.stale:
+                return holder
+            await anyio.sleep(0.02)
 
 
 async def fill(store: Store, count: int, session_id: str = "s-1", text: str = "x") -> int:

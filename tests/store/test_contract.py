@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from hames.core.commands import CancelTurn, CloseSession, Record, SteerTurn, UpdateSession
+from hames.core.commands import CancelTurn, CloseSession, Command, Record, SteerTurn, UpdateSession
 from hames.ports import Lease, Owner, ReaperRecord, Store
 from hames.protocol.chain import cursor, first_digest
 from hames.protocol.errors import HarnessFault, Refused
@@ -25,6 +25,7 @@ from store.play import (
     folded,
     parse,
     running,
+    stale_owner,
     start,
     submission,
     take,
@@ -34,9 +35,9 @@ from store.play import (
 pytestmark = pytest.mark.anyio
 
 
-async def refusal(store: Store, session_id: str, command: object) -> Refused:
+async def refusal(store: Store, session_id: str, command: Command) -> Refused:
     with pytest.raises(Refused) as caught:
-        await store.commit(session_id, command).wait()  # type: ignore[arg-type]
+        await store.commit(session_id, command).wait()
     return caught.value
 
 
@@ -307,7 +308,7 @@ async def test_a_cursor_that_is_not_of_this_log_is_told_apart(world: World, text
 
         for where in ("after", "before"):
             with pytest.raises(Refused) as caught:
-                await store.read("s-1", limit=1, max_bytes=100, **{where: text})  # type: ignore[arg-type]
+                await store.read("s-1", limit=1, max_bytes=100, **{where: text})
             assert caught.value.kind == kind
 
 
@@ -489,13 +490,7 @@ async def test_a_silent_owner_is_stale_and_loses_its_lease_only_by_force(world: 
     async with world.open() as silent, world.open() as other:
         fence = await running(silent)
         now = 10**9
-        with anyio.fail_after(30):
-            while True:
-                holder = await other.claim("s-1")
-                assert isinstance(holder, Owner)
-                if holder.stale:
-                    break
-                await anyio.sleep(0.05)
+        holder = await stale_owner(other)
 
         assert holder.alive
         assert await take(other, force=True) == fence + 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 
 from hames.bench.bed import Bed, median, session, submit
 from hames.bench.driver import TERMINAL, BenchFailed, Peer
 from hames.bench.table import Figure
+
+COUNTS = (5_000, 50_000)
 
 _DELTA = b'"method":"delta"'
 _TAIL = 64 * 1024
@@ -15,38 +18,37 @@ _TAIL = 64 * 1024
 
 
 def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
-    """Delivered frames over the time from the send to the terminal event."""
-    figures: list[Figure] = []
-    sent = delivered = 0
-    for count in (5_000, 50_000):
-        name = f"deltas_{count}"
-        runs = bed.times(3, 1)
-        if name not in names and "deltas_dropped" not in names:
-            continue
-        rates: list[float] = []
-        with bed.server() as (peer, place):
-            session(peer, place, f"deltas-{count}")
-            # The first turn imports the HTTP client; the model makes its answer.
-            _run(peer, lambda peer=peer: submit(peer))
-            for _ in range(runs):
-                frames, seconds = _run(peer, lambda peer=peer: submit(peer))
-                rates.append(frames / seconds)
-                sent += count
-                delivered += frames
-        with bed.prototype() as peer:
-            _run(peer, lambda peer=peer: peer.send("deltas", {"count": 1}))
-            floor = []
-            for _ in range(runs):
-                frames, seconds = _run(peer, lambda peer=peer, count=count: peer.send("deltas", {"count": count}))
-                floor.append(frames / seconds)
-        figures.append(Figure(name, median(rates), runs, max(rates), median(floor)))
-    figures.append(Figure("deltas_dropped", sent - delivered, sent))
+    """Delivered frames over the time from the send to the terminal event.
+
+    What was dropped is told by the frames that are missing of all that the model sent.
+    """
+    counts = [count for count in COUNTS if f"deltas_{count}" in names] or COUNTS
+    runs = bed.times(3, 1)
+    with bed.server() as (peer, place):
+        for count in counts:
+            session(peer, place, f"deltas-{count}", session_id=f"s{count}")
+        # The first turn loads the HTTP client.
+        _run(peer, partial(submit, peer, f"s{counts[0]}"))
+        served = [_runs(peer, runs, partial(submit, peer, f"s{count}")) for count in counts]
+    with bed.prototype() as peer:
+        _run(peer, partial(peer.send, "deltas", {"count": 1}))
+        floors = [_runs(peer, runs, partial(peer.send, "deltas", {"count": count})) for count in counts]
+    figures = []
+    for count, (_, rates), (_, floor) in zip(counts, served, floors, strict=True):
+        figures.append(Figure(f"deltas_{count}", median(rates), runs, max(rates), median(floor)))
+    sent = runs * sum(counts)
+    figures.append(Figure("deltas_dropped", sent - sum(frames for frames, _ in served), sent))
     return figures
 
 
-def _run(peer: Peer, begin: object) -> tuple[int, float]:
+def _runs(peer: Peer, runs: int, begin: Callable[[], int]) -> tuple[int, list[float]]:
+    """Frames of all runs, and frames a second of each."""
+    found = [_run(peer, begin) for _ in range(runs)]
+    return sum(frames for frames, _ in found), [frames / seconds for frames, seconds in found]
+
+
+def _run(peer: Peer, begin: Callable[[], int]) -> tuple[int, float]:
     """Frames delivered, and the seconds it took."""
-    assert callable(begin)
     started = perf_counter()
     begin()
     blocks: list[bytes] = []

@@ -14,7 +14,7 @@ READER = "import sys, anyio, pydantic, orjson; print(flush=True); sys.stdin.read
 
 def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
     """Each time a process of its own, which has run a turn before."""
-    n = bed.times(5, 2)
+    n = bed.times(5, 1)
     cases: list[tuple[str, Callable[[Peer, Place], None]]] = [
         ("eof_idle", _idle),
         ("eof_busy_stream", _streaming),

@@ -113,7 +113,12 @@ async def _serve() -> None:
     spent: list[float] = []
     server = await loop.create_server(lambda: _Connection(spent), "127.0.0.1", 0)
     ended = asyncio.Event()
-    loop.add_reader(0, lambda: os.read(0, 1024) or ended.set())
+
+    def on_input() -> None:
+        if not os.read(0, 1024):
+            ended.set()
+
+    loop.add_reader(0, on_input)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await ended.wait()

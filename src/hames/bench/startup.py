@@ -14,7 +14,7 @@ IMPORTS = "import anyio, pydantic, orjson; print(flush=True)"
 
 def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
     """Server and floor in turns, so that both meet the same noise; each started once before, untimed."""
-    n = bed.times(10, 4)
+    n = bed.times(10, 3)
     answered: list[float] = []
     durable: list[float] = []
     floor: list[float] = []

@@ -14,7 +14,7 @@ WARM_UP = 3
 
 def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
     """The model's own time of both answers is taken off."""
-    n = bed.times(50, 15)
+    n = bed.times(50, 10)
     with bed.server() as (peer, place):
         session(peer, place, "tool")
         overhead = _turns(bed, peer, n, lambda: submit(peer))

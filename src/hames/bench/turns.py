@@ -9,8 +9,8 @@ from hames.bench import processes
 from hames.bench.bed import Bed, median, session, submit
 from hames.bench.table import Figure
 
-WARM_UP = 5
-"""Turns before the first that counts: the first one imports the HTTP client."""
+WARM_UP = 20
+"""Turns before the first that counts: libraries load behind the first ones."""
 
 
 def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:

@@ -10,24 +10,20 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from hames.commands.exits import DENIED, FAILED, INTERRUPTED, LIMIT, TERMINATED, USAGE
-from hames.commands.streams import emit
-from hames.protocol.errors import INVALID_PARAMS, HamesError, Refused
+from hames.commands.exits import INTERRUPTED, TERMINATED
+from hames.commands.record import exit_code_of, failure_record, interrupted_record, print_record
+from hames.commands.visible import visible
+from hames.protocol.errors import HamesError, Refused
 
 if TYPE_CHECKING:
     from hames.commands.turn import Request
 
 MAX_STDIN_BYTES = 10 * 2**20
 """Most that is read of a prompt from stdin. What a turn takes is bounded by the limit `inputBytes` besides."""
-
-CONFIGURATION = frozenset({"invalid_config", "capability_unavailable", "credential_missing", "unsupported_protocol"})
-"""Refusals that end with `USAGE`: the command or the configuration is to be changed."""
-
-DENIALS = frozenset({"authority_mismatch", "path_outside_mounts", "containment_unavailable"})
-"""Refusals that end with `DENIED`: the session may not do that, or not here."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,52 +61,23 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         config = load_config(environ)
         return anyio.run(run_turn, request, config, environ)
     except HamesError as error:
-        if as_json:
-            print_failure(error.message, error.data(), USAGE)
-        if error.kind != "invalid_config":
-            raise
-        os.write(2, f"hames: {error.message}\n".encode())
-        return USAGE
+        record = failure_record(error.message, error.data(), exit_code_of(error.kind))
+        sys.stderr.write(f"hames: {visible(error.message)}\n")
     except _Terminated:
-        return _interrupted(TERMINATED, as_json=as_json)
+        record = interrupted_record(TERMINATED, "SIGTERM")
     except KeyboardInterrupt:
-        return _interrupted(INTERRUPTED, as_json=as_json)
+        record = interrupted_record(INTERRUPTED, "SIGINT")
+    if as_json:
+        print_record(record)
+    return int(record["exitCode"])
 
 
 class _Terminated(BaseException):
-    """SIGTERM came before a turn could be cancelled for it."""
+    """SIGTERM came before there was a turn that could be cancelled."""
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
     raise _Terminated
-
-
-def _interrupted(code: int, *, as_json: bool) -> int:
-    if as_json:
-        print_failure("The run was interrupted before its turn was admitted.", {"kind": "interrupted"}, code)
-    return code
-
-
-def print_failure(message: str, data: Mapping[str, Any], code: int) -> None:
-    """Print the record of a run that came to no turn."""
-    from hames.protocol.jsontext import dumps
-
-    emit(dumps(failure_record(message, data, code)).decode() + "\n")
-
-
-def failure_record(message: str, data: Mapping[str, Any], code: int, **known: Any) -> dict[str, Any]:
-    """The record of a run that came to no turn; `data` is that of the error."""
-    error = {"kind": "internal", "retryable": False, "details": {}, **data, "message": message}
-    return {"status": "failed", "exitCode": code, **known, "error": error}
-
-
-def exit_code_of(kind: str, *, code: int | None = None) -> int:
-    """The exit code of a refusal, by its kind, or by its JSON-RPC code where it has none."""
-    if kind in CONFIGURATION or code == INVALID_PARAMS:
-        return USAGE
-    if kind in DENIALS:
-        return DENIED
-    return LIMIT if kind == "limit_exceeded" else FAILED
 
 
 def _request(arguments: argparse.Namespace) -> Request:

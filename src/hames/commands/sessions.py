@@ -32,32 +32,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Do the action."""
+    if arguments.action == "show":
+        return _show(arguments, environ)
+    wish: dict[str, Any] = {}
+    if arguments.workspace is not None:
+        wish["workspace"] = os.path.realpath(arguments.workspace)
+    if arguments.query is not None:
+        wish["query"] = arguments.query
 
-    async def list_(client: LocalClient, streams: Streams) -> int:
-        params: dict[str, Any] = {}
-        if arguments.workspace is not None:
-            params["workspace"] = os.path.realpath(arguments.workspace)
-        if arguments.query is not None:
-            params["query"] = arguments.query
-        while True:
-            page = await client.request("session/list", params)
+    async def body(client: LocalClient, streams: Streams) -> int:
+        page: Mapping[str, Any] = {"nextPage": None}
+        while "nextPage" in page:
+            page = await client.request("session/list", wish)
             for session in page["sessions"]:
                 if arguments.json:
                     streams.line(dumps(session))
                 else:
                     streams.text(_row(session))
-            if "nextPage" not in page:
-                return COMPLETED
-            params["page"] = page["nextPage"]
+            wish["page"] = page.get("nextPage")
             await streams.room(ROOM_BYTES)
+        return COMPLETED
 
-    async def show(client: LocalClient, streams: Streams) -> int:
+    return run_with_client(body, environ)
+
+
+def _show(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    async def body(client: LocalClient, streams: Streams) -> int:
         answer = await client.request("session/get", {"sessionId": arguments.session, "view": True})
         streams.text(pretty(answer) if arguments.json else _page(answer))
         return COMPLETED
 
-    return run_with_client(list_ if arguments.action == "list" else show, environ)
+    return run_with_client(body, environ)
 
 
 def _state(session: Mapping[str, Any]) -> str:

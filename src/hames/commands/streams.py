@@ -1,7 +1,7 @@
 """Standard output and error of a command: written by threads, so that who reads slowly does not stop a turn.
 
 Rule 1: what is given goes out whole and in order, also between the two where they are one terminal, pipe or file.
-Rule 2: what is for people is made visible, wherever it goes; only an answer is exact where it does not go to a terminal.
+Rule 2: what is for people is made visible, wherever it goes; an answer is exact where it does not go to a terminal.
 Rule 3: standard error is never waited for long.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 from collections.abc import Callable
 
 from hames.commands.visible import visible
@@ -77,6 +78,9 @@ def emit(text: str) -> None:
         BrokenPipeError: nobody takes it.
     """
     rest = memoryview(text.encode("utf-8", "backslashreplace"))
-    with os.fdopen(os.dup(1), "wb", buffering=0) as stdout:
-        while rest:
-            rest = rest[stdout.write(rest) or 0 :]
+    while rest:
+        try:
+            rest = rest[os.write(1, rest) :]
+        except BlockingIOError:
+            # The parent has made the open file non-blocking.
+            select.select([], [1], [])

@@ -1,11 +1,10 @@
 """The run of `hames run` inside the event loop: admit a turn, show it, wait for its end, tell how it ended.
 
-    create or resume the session -> submit -> show events until the terminal -> record and exit code
+create or resume the session -> submit -> show events until the terminal -> record and exit code
 """
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +13,9 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import TaskStatus
 
-from hames.commands.exits import COMPLETED, FAILED, INTERRUPTED, LIMIT, TERMINATED
-from hames.commands.local import CallFailed, LocalClient, local_client, message_of
-from hames.commands.run import exit_code_of, failure_record
+from hames.commands.exits import FAILED, INTERRUPTED, TERMINATED, USAGE
+from hames.commands.local import CallFailed, LocalClient, local_client
+from hames.commands.record import exit_code_of, failure_record, interrupted_record, print_record, turn_record
 from hames.commands.showing import Showing
 from hames.commands.streams import Streams
 from hames.commands.telling import model_name
@@ -60,20 +59,23 @@ async def run_turn(request: Request, config: Config, environ: Mapping[str, str])
     stop = _Stop()
     streams = Streams(on_broken=lambda: stop.request(FAILED, "stdout is closed"))
     showing = Showing(streams, form=request.form)
-    record: dict[str, Any] = {}
+    record: dict[str, Any] | None = None
     async with anyio.create_task_group() as tasks:
         await tasks.start(_watch_signals, stop, tasks.cancel_scope)
         client = LocalClient(on_event=showing.event, on_notification=showing.notification, streams=streams)
         try:
-            async with local_client(config, environ, client) as client:
-                record = await _Run(request, config, client, showing, stop).run()
+            async with local_client(config, environ, client):
+                record = await _Run(request, config, client, streams, showing, stop).run()
         except (CallFailed, HamesError) as error:
             record = _refused(error, showing)
-        _finish(record, streams, showing, stop)
+        _finish(record, streams, showing)
         await streams.finish()
         tasks.cancel_scope.cancel()
-    if not record:
-        return stop.code or FAILED
+    if record is None:
+        # A second signal: what is known is told, unless nobody takes it.
+        record = interrupted_record(stop.code or FAILED, stop.why, **showing.ids)
+        if request.form != "text" and not streams.pending_bytes:
+            print_record(record)
     return int(record["exitCode"])
 
 
@@ -92,11 +94,12 @@ class _Run:
     """One turn, from its session to its record."""
 
     def __init__(
-        self, request: Request, config: Config, client: LocalClient, showing: Showing, stop: _Stop
+        self, request: Request, config: Config, client: LocalClient, streams: Streams, showing: Showing, stop: _Stop
     ) -> None:
         self._request = request
         self._config = config
         self._client = client
+        self._streams = streams
         self._showing = showing
         self._stop = stop
 
@@ -107,11 +110,17 @@ class _Run:
             CallFailed: the session or the turn was refused.
         """
         session = await self._session()
-        self._showing.session_id = session["sessionId"]
+        self._showing.ids["sessionId"] = session["sessionId"]
         turn = await self._submit(session["sessionId"])
-        self._showing.turn_id = turn["turnId"]
+        self._showing.ids["turnId"] = turn["turnId"]
         turn, why = await self._end_of(turn)
-        return _record(session, turn, why, self._showing, self._stop)
+        return turn_record(
+            session,
+            turn,
+            self._showing.terminal or {},
+            cause=None if why == "ended" else self._stop.why or why,
+            interrupted=self._stop.code,
+        )
 
     async def _session(self) -> Mapping[str, Any]:
         wish = self._request
@@ -127,7 +136,9 @@ class _Run:
                 params["expect"] = {"workspace": wish.workspace}
             answer = await self._client.request("session/resume", params)
         session: Mapping[str, Any] = answer["session"]
-        self._showing.note(_about(session, self._config, wish))
+        self._showing.note(_about(session))
+        if wish.session_id is None and wish.model is None and self._config.get("model") is None:
+            self._streams.note(_chosen(session["model"]))
         return session
 
     def _ceiling(self) -> dict[str, int]:
@@ -163,70 +174,33 @@ class _Run:
         return answer["turn"], why
 
 
-def _about(session: Mapping[str, Any], config: Config, wish: Request) -> str:
-    """The session, and which model was taken when none was named."""
-    line = f"session {session['sessionId']}, model {model_name(session['model'])}, in {session['workspace']}"
-    if wish.session_id is None and wish.model is None and config.get("model") is None:
-        line += "\nno model is configured: "
-        if session["model"]["provider"] == "offline":
-            line += "this is the offline interpreter; see `hames config list`"
-        else:
-            line += f"the server at {session['model'].get('baseUrl')} is used"
-    return line
+def _about(session: Mapping[str, Any]) -> str:
+    return f"session {session['sessionId']}, model {model_name(session['model'])}, in {session['workspace']}"
 
 
-def _record(
-    session: Mapping[str, Any], turn: Mapping[str, Any], why: str, showing: Showing, stop: _Stop
-) -> dict[str, Any]:
-    """How the turn ended, with its exit code."""
-    outcome = turn.get("outcome", {})
-    terminal = showing.terminal or {}
-    record: dict[str, Any] = {
-        "status": turn["status"],
-        "exitCode": _exit_code(turn, stop),
-        "sessionId": turn["sessionId"],
-        "turnId": turn["turnId"],
-        "workspace": session["workspace"],
-        "model": session["model"],
-        "cursor": turn["cursor"],
-    }
-    if why != "ended":
-        record["cause"] = stop.why or why
-    for name in ("text", "error", "cause", "forced", "undelivered"):
-        if name in outcome and name not in record:
-            record[name] = outcome[name]
-    for name in ("usage", "evidence"):
-        if name in terminal:
-            record[name] = terminal[name]
-    return record
-
-
-def _exit_code(turn: Mapping[str, Any], stop: _Stop) -> int:
-    if turn["status"] == "completed":
-        return COMPLETED
-    if stop.code is not None:
-        return stop.code
-    kind = turn.get("outcome", {}).get("error", {}).get("kind")
-    return LIMIT if kind == "limit_exceeded" else FAILED
+def _chosen(route: Mapping[str, Any]) -> str:
+    """Which model was taken because none is configured."""
+    if route["provider"] == "offline":
+        return "no model is configured: this is the offline interpreter; see `hames config list`"
+    return f"no model is configured: {route['model']} at {route.get('baseUrl')} is used"
 
 
 def _refused(error: CallFailed | HamesError, showing: Showing) -> dict[str, Any]:
-    code = error.code if isinstance(error, CallFailed) else None
-    data = error.data if isinstance(error, CallFailed) else error.data()
-    kind = "invalid_config" if code is not None and not error.kind else error.kind
-    known = {} if showing.session_id is None else {"sessionId": showing.session_id}
-    message = error.message
-    return failure_record(message, {"kind": kind, **data}, exit_code_of(kind, code=code), **known)
+    if isinstance(error, HamesError):
+        return failure_record(error.message, error.data(), exit_code_of(error.kind), **showing.ids)
+    code = exit_code_of(error.kind, code=error.code)
+    kind = error.kind or ("invalid_config" if code == USAGE else "internal")
+    return failure_record(error.message, {**error.data, "kind": kind}, code, **showing.ids)
 
 
-def _finish(record: dict[str, Any], streams: Streams, showing: Showing, stop: _Stop) -> None:
-    """Print the record, or for people what they did not see yet."""
-    showing.end()
+def _finish(record: Mapping[str, Any], streams: Streams, showing: Showing) -> None:
+    """Print the record, and for people how it ended if it did not end well."""
     if showing.form != "text":
         streams.line(dumps(record))
-        return
+    elif streams.is_joined or record["status"] == "completed":
+        showing.end()
     error = record.get("error")
     if error is not None:
         streams.note(f"hames: {error['message']} [{error['kind']}]")
     elif record["status"] != "completed":
-        streams.note(f"hames: the turn is {record['status']}: {record.get('cause', 'nobody runs it')}")
+        streams.note(f"hames: the turn is {record['status']}: {record.get('cause', 'no cause is known')}")

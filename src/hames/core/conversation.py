@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,8 @@ def _faults(message: Message, open_calls: dict[str, str]) -> list[str]:
                     faults.append(f"call id {call.provider_id!r} is empty or repeated")
                 open_calls[call.provider_id] = call.tool
             strings = [message.text, *(call.arguments for call in message.calls)]
+        case _:
+            assert_never(message)
     if any(not _is_unicode(text) for text in strings):
         faults.append("a lone surrogate")
     return faults

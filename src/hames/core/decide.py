@@ -356,7 +356,8 @@ def _find(known: Known, turn_id: str) -> Turn:
 
 
 def _open(state: State) -> None:
-    if state.status != "open":
+    closing = state.active is not None and (state.active.cancel or {}).get("cause") == "session_closed"
+    if state.status != "open" or closing:
         raise Refused("session_closed", sessionId=state.session_id)
 
 

@@ -11,7 +11,7 @@ from typing import assert_never
 import anyio
 from anyio.abc import TaskGroup
 
-from hames.core.commands import Ending
+from hames.core.commands import Draft, Ending
 from hames.core.plan import AskModel, Complete, LimitReached, RunTools, StopAtLimit, next_step
 from hames.engine.attempt import Attempt
 from hames.engine.calls import close_open, run_calls
@@ -34,16 +34,22 @@ async def run_turn(attempt: Attempt, tasks: TaskGroup) -> None:
                 await attempt.boundary(step.step)
                 answered = await ask_model(attempt, step)
                 if answered is not None and not answered.calls and not step.fallback:
-                    await attempt.end(Ending("completed", answered.text), *answered.drafts)
+                    await _complete(attempt, answered.text, *answered.drafts)
                 elif answered is not None:
                     attempt.record(*answered.drafts)
                     await attempt.flush()
             case Complete():
-                await attempt.end(Ending("completed", step.text))
+                await _complete(attempt, step.text)
             case StopAtLimit():
                 await attempt.end(limit_ending(step.reached, step.text))
             case _:
                 assert_never(step)
+
+
+async def _complete(attempt: Attempt, text: str, *drafts: Draft) -> None:
+    """The turn succeeded, unless a steer was admitted first: then it is let in, and forces one more step."""
+    if not await attempt.end(Ending("completed", text), *drafts):
+        await attempt.boundary(attempt.progress.steps + 1)
 
 
 def limit_ending(reached: LimitReached, text: str | None) -> Ending:

@@ -27,7 +27,7 @@ from hames.core.digests import canonical_digest
 from hames.core.state import State, Turn
 from hames.engine.ids import new_id
 from hames.engine.live import Live
-from hames.engine.worker import Worker, fresh_state
+from hames.engine.worker import Worker, standing
 from hames.ports import Committed, Loaded, Owner, Store, World
 from hames.protocol.errors import HamesError, Refused
 
@@ -50,7 +50,7 @@ class Service:
         self._open_failure: HamesError | None = None
         self._workers: dict[str, Worker] = {}
         self._lives: dict[str, Live] = {}
-        self._checked: set[str] = set()
+        self._checked: dict[str, Loaded] = {}
         self._beating = False
 
     # --- the store ----------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Service:
 
     async def state(self, session_id: str) -> State:
         """A session's state at the head that this process knows of; read only when another process moved it."""
-        return await fresh_state(self.store, session_id)
+        return (await standing(self.store, session_id))[0]
 
     # --- admission ----------------------------------------------------------------------------------------
 
@@ -113,19 +113,29 @@ class Service:
                 turn=turn,
             ),
         )
-        if committed.reply.repeated:
-            session_id = committed.reply.session_id or session_id
-            self._hold_against_world(await self.load(session_id))
-        self._checked.add(session_id)
+        session_id = committed.reply.session_id or session_id
+        self._hold_against_world(await self.load(session_id))
         await self.attach(session_id)
         return committed
 
-    async def submit(self, loaded: Loaded, command: SubmitTurn) -> Committed:
-        """Admit a turn to a session that was just loaded, and attach so that it runs."""
+    async def snapshot(self, session_id: str) -> Mapping[str, Any]:
+        """What a session may do. It never changes, so it is read once."""
+        known = self._checked.get(session_id)
+        return (known or await self.load(session_id)).snapshot
+
+    async def submit(self, session_id: str, command: SubmitTurn) -> Committed:
+        """Admit a turn, and attach so that it runs."""
         self._admitting()
-        self._hold_against_world(loaded)
-        committed = await self.commit(loaded.state.session_id, command)
-        await self.attach(loaded.state.session_id)
+        if session_id not in self._checked:
+            self._hold_against_world(await self.load(session_id))
+        store = await self.opened()
+        await store.room()
+        pending = store.commit(session_id, command)
+        worker = self._workers.get(session_id)
+        if worker is not None:
+            worker.start_soon(pending)
+        committed = await pending.wait()
+        await self.attach(session_id)
         return committed
 
     async def resume(
@@ -202,7 +212,7 @@ class Service:
         if mismatches:
             fields = [{"member": m.member, "recorded": m.recorded, "found": m.found} for m in mismatches]
             raise Refused("authority_mismatch", fields=fields)
-        self._checked.add(session_id)
+        self._checked[session_id] = loaded
 
     # --- attaching ----------------------------------------------------------------------------------------
 
@@ -269,8 +279,10 @@ class Service:
         """Until the turn has its terminal, or cannot get it without somebody acting."""
         store = await self.opened()
         while True:
-            state = await self.state(session_id)
+            state, cursor = await standing(store, session_id)
             turn = state.turns.get(turn_id)
+            if state.ended is not None and state.ended.turn_id == turn_id:
+                return state.ended, cursor, "ended"
             if turn is None or (turn.status == "queued" and state.hold is not None):
                 turn, cursor = await store.turn(session_id, turn_id)
                 if turn.ended or turn.status == "queued":

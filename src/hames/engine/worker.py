@@ -32,7 +32,7 @@ from hames.engine.loop import (
     run_turn,
 )
 from hames.engine.recovery import Left, plan_left, settle_command, start_drafts
-from hames.ports import Equipment, Lease, Loaded, Owner, Store, World
+from hames.ports import Equipment, Lease, Loaded, Owner, Pending, Store, World
 from hames.protocol.errors import HamesError, HarnessFault, Refused
 
 OWNER_POLL_S = 0.25
@@ -76,6 +76,8 @@ class Worker:
         self._scope = anyio.CancelScope()
         self._running = False
         self._stopping = False
+        self._idle: Callable[[], Pending] | None = None
+        self._pending: tuple[Pending, Pending] | None = None
 
     async def run(self) -> None:
         """Own the session whenever it can be had, until `stop`. Never raises; `failure` says why it ended."""
@@ -102,6 +104,11 @@ class Worker:
             # Who cannot or may not serve a session does not keep others from it.
             with suppress(HamesError):
                 await self._store.release(self.session_id)
+
+    def start_soon(self, admitted: Pending) -> None:
+        """Start what was just given to the store, in the same commit if it can be: a turn costs one sync less."""
+        if self._idle is not None and self._pending is None:
+            self._pending = admitted, self._idle()
 
     def stop(self) -> None:
         """Start no further turn; one that runs goes on to its end."""
@@ -153,19 +160,31 @@ class Worker:
         return await self._store.claim(self.session_id, force=True)
 
     async def _has_work(self) -> bool:
-        state = await fresh_state(self._store, self.session_id)
+        state, _ = await standing(self._store, self.session_id)
         return state.running is not None or _startable(state)
 
     async def _serve(self, lease: Lease) -> None:
         loaded = await self._store.load(self.session_id)
         await self._recover(lease, loaded)
         while not self._stopping and not self.settle_only:
-            state = await fresh_state(self._store, self.session_id)
-            if not _startable(state):
-                await self._store.changed(self.session_id, state.seq)
+            state, _ = await standing(self._store, self.session_id)
+            pending = self._pending
+            if pending is None and not _startable(state):
+                self._idle = lambda: self._store.commit(self.session_id, self._start(lease, loaded))
+                try:
+                    await self._store.changed(self.session_id, state.seq)
+                finally:
+                    self._idle = None
                 continue
-            await self._log.catch_up(state.seq)
-            committed = await self._store.commit(self.session_id, self._start(lease, loaded)).wait()
+            self._pending = None
+            if pending is None:
+                await self._log.catch_up(state.seq)
+                started = self._store.commit(self.session_id, self._start(lease, loaded))
+            else:
+                admitted, started = pending
+                with suppress(HamesError):  # who submitted it is told
+                    await self._log.take(await admitted.wait())
+            committed = await started.wait()
             await self._log.take(committed)
             if committed.events:
                 await self._run(lease, loaded, committed.state)
@@ -271,10 +290,12 @@ class Worker:
 
     async def _until_stopped(self, attempt: Attempt) -> Why | None:
         while True:
-            state = await fresh_state(self._store, self.session_id)
+            state, _ = await standing(self._store, self.session_id)
             turn = state.turns.get(attempt.turn_id)
             if turn is None:
                 # It has its terminal: by us, and the attempt is about to know; or by who took the session.
+                if state.ended is not None and state.ended.fence == attempt.fence:
+                    return None
                 owner = await self._store.owner(self.session_id)
                 return None if owner is not None and owner.mine else "lost"
             if turn.fence != attempt.fence:
@@ -305,12 +326,14 @@ class Worker:
             await anyio.sleep(STORE_RETRY_S)
 
 
-async def fresh_state(store: Store, session_id: str) -> State:
-    """The session's state at the head that this process knows of; read only when another process moved it."""
-    state = store.latest(session_id)
-    if state is None or state.seq < store.head(session_id):
-        state = (await store.load(session_id)).state
-    return state
+async def standing(store: Store, session_id: str) -> tuple[State, str]:
+    """The session's state at the head that this process knows of, and its cursor; read only when another process
+    moved it."""
+    known = store.latest(session_id)
+    if known is None or known[0].seq < store.head(session_id):
+        loaded = await store.load(session_id)
+        known = loaded.state, loaded.cursor
+    return known
 
 
 def _startable(state: State) -> bool:

@@ -5,7 +5,7 @@ Adapters are built at first use and kept: one costs a millisecond or two, import
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -56,20 +56,34 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return path
 
 
+_EXPECTED: Mapping[str, str] = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "bool_type": "true or false",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "literal_error": "one of {expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "a string of {min_length} characters or more",
+    "string_too_long": "a string of {max_length} characters or fewer",
+}
+"""What pydantic's kinds of errors expect, in words of JSON, filled from the error's context."""
+
+
 def _sentence(error: dict[str, Any]) -> str:
     context = error.get("ctx") or {}
-    match error["type"]:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            return "is not a member here; see the schema of the method, or put it under _meta"
-        case "literal_error":
-            return f"must be one of {context.get('expected')}, not {_shown(error.get('input'))}"
-        case "string_pattern_mismatch":
-            return f"must match {context.get('pattern')}, not {_shown(error.get('input'))}"
-        case _:
-            text = str(error["msg"])
-            return f"{text[:1].lower()}{text[1:]}; got {_shown(error.get('input'))}"
+    kind, seen = error["type"], _shown(error.get("input"))
+    if kind == "missing":
+        return "is required"
+    if kind == "extra_forbidden":
+        return "is not a member here; see the schema of the method, or put it under _meta"
+    if kind == "string_pattern_mismatch":
+        return f"must match {context['pattern']}, not {seen}"
+    if kind in _EXPECTED:
+        return f"must be {_EXPECTED[kind].format(**context)}, not {seen}"
+    text = str(error["msg"])
+    return f"{text[:1].lower()}{text[1:]}; got {seen}"
 
 
 def _shown(value: Any) -> str:

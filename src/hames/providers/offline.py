@@ -112,10 +112,10 @@ class _Step:
     async def play(self) -> None:
         prompt, position, results = _place(self._request.messages)
         steps = script(prompt)
-        if not steps:
-            await self._say(_HELP + _summary(prompt))
-        elif self._request.tool_choice == "none":
+        if self._request.tool_choice == "none":
             await self._say("Stopped here: no more tool calls are allowed.")
+        elif not steps:
+            await self._say(_HELP + _summary(prompt))
         elif position >= len(steps):
             await self._say("Done.")
         else:

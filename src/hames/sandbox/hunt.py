@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 
-from hames.sandbox.tree import kill_all
+from hames.sandbox.tree import descendants, kill_all
 
 MARKER = "HAMES_SESSION"
 """The environment variable that names the session in every command it runs."""
@@ -64,7 +64,18 @@ def end_marked(session_id: str, *, within_ms: int) -> tuple[int, ...]:
 
     Blocks: call it in a worker thread.
     """
-    ours = ancestors(os.getpid())
-    deadline = time.monotonic() + within_ms / 1000
-    _, alive = kill_all(lambda: marked(session_id), lambda: not marked(session_id), deadline)
-    return tuple(sorted(pid for pid in alive - ours if start_time(pid) is not None))
+    seen: dict[int, int] = {}
+
+    def roots() -> set[int]:
+        found = marked(session_id)
+        for pid in descendants(found):
+            if (started := start_time(pid)) is not None:
+                seen.setdefault(pid, started)
+        return found
+
+    def living() -> list[int]:
+        return sorted(pid for pid, started in seen.items() if start_time(pid) == started)
+
+    # A dying process loses its environment before it lets go of its files, so both are asked.
+    kill_all(roots, lambda: not marked(session_id) and not living(), time.monotonic() + within_ms / 1000)
+    return tuple(living())

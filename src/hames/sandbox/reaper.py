@@ -83,12 +83,14 @@ class Reaper:
 
     def run(self) -> None:
         """Serve until Hames is gone and every supervisor is done."""
-        self.prepare()
         open_until = float("inf")
         while self.supervised or open_until == float("inf"):
             left_s = open_until - time.monotonic()
             if left_s <= 0:
                 break
+            if not self.supervised:
+                # Now, while nobody waits, and not beside a command that wants the processor.
+                self.prepare()
             for fd, _ in self.poll.poll(min(left_s, 3600) * 1000):
                 if fd == self.wake:
                     read_now(self.wake)
@@ -131,7 +133,6 @@ class Reaper:
         for fd in fds:
             if fd != status or not started:
                 os.close(fd)
-        self.prepare()
 
     def hand_on(self, session: bytes, fds: list[int]) -> bool:
         """Give the command to the supervisor that waits; False when there is none to be had."""

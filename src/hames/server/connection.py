@@ -99,6 +99,7 @@ class Connection:
         self._lanes: dict[str, anyio.Event] = {}
         self._batches: dict[str, list[anyio.Event]] = {}
         self._waiting: dict[str | int, anyio.CancelScope] = {}
+        self._handshake: anyio.Event | None = None
         self._short = 0
         self._no_short = anyio.Event()
 
@@ -165,21 +166,22 @@ class Connection:
 
     def _accept_request(self, request: rpc.Request, answer: Callable[[bytes], None], *, batched: bool) -> None:
         method = METHODS.get(request.method)
-        refusal = self._refusal(request, method, batched=batched)
-        if refusal is not None or method is None:
-            answer(refusal or b"")
-            return
-        before, mine = self._take_lane(method, request.params)
-        self._short += not method.waits
-        self.tasks.start_soon(self._serve, request, method, before, mine, answer)
-
-    def _refusal(self, request: rpc.Request, method: Method | None, *, batched: bool) -> bytes | None:
         if method is None:
             message = f"there is no method {request.method[:80]!r}; rpc.discover lists them"
-            return rpc.encode_error(request.id, METHOD_NOT_FOUND, message)
+            answer(rpc.encode_error(request.id, METHOD_NOT_FOUND, message))
+            return
         if batched and (method.waits or "subscribe" in request.params):
             message = f"{method.name} waits or subscribes, so it may not stand in a batch; send it by itself"
-            return rpc.encode_error(request.id, INVALID_REQUEST, message)
+            answer(rpc.encode_error(request.id, INVALID_REQUEST, message))
+            return
+        lane = self._take_lane(method, request.params)
+        before, done = self._handshake, anyio.Event()
+        if method.name == "initialize":
+            self._handshake = done
+        self._short += not method.waits
+        self.tasks.start_soon(self._serve, request, method, lane, (before, done), answer)
+
+    def _refusal(self, request: rpc.Request, method: Method) -> bytes | None:
         if method.name == "initialize" and self.initialized:
             return rpc.encode_error(request.id, INVALID_REQUEST, "this connection is initialized already")
         if not self.initialized and not method.early:
@@ -232,13 +234,18 @@ class Connection:
         self,
         request: rpc.Request,
         method: Method,
-        before: anyio.Event | None,
-        mine: anyio.Event | None,
+        lane: tuple[anyio.Event | None, anyio.Event | None],
+        handshake: tuple[anyio.Event | None, anyio.Event],
         answer: Callable[[bytes], None],
     ) -> None:
+        before, mine = lane
         session_id = request.params.get("sessionId")
         call = Call(self, request.params, lambda: self._leave_lane(session_id, mine), request.repaired)
+        shaken, done = handshake
         try:
+            if shaken is not None:
+                # What stands behind `initialize` is judged by what came of it, though it came in one write.
+                await shaken.wait()
             if before is not None:
                 await before.wait()
             with anyio.CancelScope() as scope:
@@ -251,6 +258,7 @@ class Connection:
             for step in call.after:
                 step()
         finally:
+            done.set()
             if method.waits:
                 self._waiting.pop(request.id, None)
             else:
@@ -259,6 +267,9 @@ class Connection:
             self._leave_lane(session_id, mine)
 
     async def _payload(self, request: rpc.Request, method: Method, call: Call) -> bytes:
+        refusal = self._refusal(request, method)
+        if refusal is not None:
+            return refusal
         try:
             handler: Callable[[Call], Awaitable[Any]] = handler_of(method.name)
             call.params = self._checked(method, request.params)

@@ -269,9 +269,9 @@ class MemoryStore:
     def head(self, session_id: str) -> int:
         return self._hub.head(session_id)
 
-    def latest(self, session_id: str) -> State | None:
+    def latest(self, session_id: str) -> tuple[State, str] | None:
         session = self._disk.sessions.get(session_id)
-        return None if session is None else session.head.state
+        return None if session is None else (session.head.state, session.head.cursor)
 
     async def changed(self, session_id: str, after_seq: int) -> int:
         await checkpoint()

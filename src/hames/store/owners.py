@@ -74,6 +74,7 @@ class Owners:
         self._host = socket.gethostname()
         self._listed: tuple[int, list[str]] | None = None
         self._alone_since: int | None = None
+        self._alone_surely = False
 
     def arrive(self) -> None:
         """Make the live file and hold its lock until `leave`."""
@@ -141,11 +142,19 @@ class Owners:
 
     def alone(self) -> bool:
         """No other process has come to the store since this one did: nobody else can have written. One `stat`."""
-        if self._alone_since is not None:
-            try:
-                if os.stat(self._live).st_mtime_ns != self._alone_since:
-                    self._alone_since = None
-            except OSError:
+        if self._alone_since is None:
+            return False
+        try:
+            changed_ns = os.stat(self._live).st_mtime_ns
+        except OSError:
+            changed_ns = 0
+        if changed_ns != self._alone_since:
+            self._alone_since = None
+        elif not self._alone_surely:
+            if time.time_ns() - changed_ns < _SETTLE_NS:
+                return False
+            self._alone_surely = os.listdir(self._live) == [self.owner_id]
+            if not self._alone_surely:
                 self._alone_since = None
         return self._alone_since is not None
 

@@ -53,7 +53,7 @@ class SqliteStore:
         self._jobs = 0
         self._job_bytes = 0
         self._roomy: anyio.Event | None = None
-        self._latest: dict[str, State] = {}
+        self._latest: dict[str, tuple[State, str]] = {}
 
     async def open(self) -> None:
         async with self._opening:
@@ -119,7 +119,7 @@ class SqliteStore:
             self._jobs -= 1
             self._job_bytes -= job.weight_bytes
             if isinstance(outcome, Committed):
-                self._know(outcome.state)
+                self._know(outcome.state, outcome.cursor)
             job.ticket.settle(outcome)
         self._moved(batch.heads)
         if self._roomy is not None and self._has_room():
@@ -143,7 +143,7 @@ class SqliteStore:
 
     async def load(self, session_id: str) -> Loaded:
         loaded = await self._ready().reader.ask(lambda lookup: lookup.load(session_id))
-        self._know(loaded.state)
+        self._know(loaded.state, loaded.cursor)
         self._hub.advance(session_id, loaded.state.seq)
         return loaded
 
@@ -178,13 +178,13 @@ class SqliteStore:
     def head(self, session_id: str) -> int:
         return self._hub.head(session_id)
 
-    def latest(self, session_id: str) -> State | None:
+    def latest(self, session_id: str) -> tuple[State, str] | None:
         return self._latest.get(session_id)
 
-    def _know(self, state: State) -> None:
+    def _know(self, state: State, cursor: str) -> None:
         known = self._latest.get(state.session_id)
-        if known is None or known.seq < state.seq:
-            self._latest[state.session_id] = state
+        if known is None or known[0].seq < state.seq:
+            self._latest[state.session_id] = (state, cursor)
 
     async def changed(self, session_id: str, after_seq: int) -> int:
         while self._hub.head(session_id) <= after_seq:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hames.core.commands import SubmitTurn, UpdateSession
@@ -41,7 +42,8 @@ async def session_create(call: Call) -> dict[str, Any]:
     )
     session_id = committed.reply.session_id or session_id
     call.connection.sessions.add(session_id)
-    loaded = await service.load(session_id)
+    # Who runs it is told by `ownership`: the lease is taken behind this answer.
+    loaded = replace(await service.load(session_id), owner=None)
     result: dict[str, Any] = {
         "session": _session(loaded),
         "snapshot": loaded.snapshot,

@@ -68,7 +68,7 @@ async def turn_submit(call: Call) -> dict[str, Any]:
     params = call.params
     service = await call.service()
     session_id = params["sessionId"]
-    loaded = await service.load(session_id)
+    snapshot = await service.snapshot(session_id)
     command = SubmitTurn(
         turn_id=params.get("turnId") or new_id("t"),
         input=check_input(params["input"], call.host.limits),
@@ -77,13 +77,13 @@ async def turn_submit(call: Call) -> dict[str, Any]:
         delivery=params.get("delivery", "queue"),
         key=params.get("idempotencyKey"),
         resume_queue=params.get("resumeQueue", False),
-        limits=check_turn_limits(params.get("limits", {}), loaded.snapshot["limits"], what="session"),
+        limits=check_turn_limits(params.get("limits", {}), snapshot["limits"], what="session"),
         instructions=params.get("instructions"),
         meta=params.get("_meta"),
         queue_limit=call.host.limits["queueLength"],
         repaired=call.repaired,
     )
-    committed = await service.submit(loaded, command)
+    committed = await service.submit(session_id, command)
     call.connection.sessions.add(session_id)
     turn_id = committed.reply.turn_id or command.turn_id
     return {
@@ -208,7 +208,9 @@ async def turn_wait(call: Call) -> dict[str, Any]:
             if subscription.session_id == session_id:
                 await subscription.sent_through(turn.end_seq)
     await call.connection.answered(session_id)
-    return {"turn": _view(turn, await service.load(session_id), cursor), "why": why}
+    if turn.end_seq is None:
+        return {"turn": await view(service, session_id, turn_id), "why": why}
+    return {"turn": turn_view(turn, session_id, cursor), "why": why}
 
 
 async def queue_resume(call: Call) -> dict[str, Any]:

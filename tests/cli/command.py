@@ -1,0 +1,82 @@
+"""A spawned `hames` command: what a person or a script sees of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from e2e.driver import TIMEOUT_S, environment
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The one record on stdout, and that it is one line, the last."""
+        assert self.out.endswith("\n")
+        found: dict[str, Any] = json.loads(self.out.splitlines()[-1])
+        return found
+
+
+class Cli:
+    """Runs commands whose store and configuration are below `home`, in `workspace`."""
+
+    def __init__(self, home: Path, workspace: Path) -> None:
+        self.home = home
+        self.workspace = workspace
+        self.config = home / "config.json"
+
+    def start(
+        self, *words: str, env: Mapping[str, str | None] | None = None, **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a command; its streams are pipes unless `options` say otherwise, its stdin `/dev/null`."""
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(
+            [sys.executable, "-m", "hames", *words],
+            env=environment(self.home, env),
+            cwd=self.workspace,
+            **(pipes | options),
+        )
+
+    def __call__(
+        self, *words: str, stdin: bytes | IO[bytes] | None = None, env: Mapping[str, str | None] | None = None
+    ) -> Finished:
+        """Run a command to its end; without `stdin` that is `/dev/null`."""
+        given = (
+            stdin if not isinstance(stdin, bytes | None) else subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        )
+        process = self.start(*words, env=env, stdin=given)
+        return finish(process, stdin if isinstance(stdin, bytes) else None)
+
+
+def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Finished:
+    """Wait for the end of a command; one that hangs is killed, and fails the test."""
+    try:
+        out, err = process.communicate(stdin, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return Finished(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this id, a zombie too."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.command import Cli
+from e2e.fixtures import fake, home, workspace
+
+__all__ = ["fake", "home", "workspace"]
+
+
+@pytest.fixture
+def hames(home: Path, workspace: Path) -> Cli:
+    """The command line, on a store of its own."""
+    return Cli(home, workspace)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from cli.command import Cli
+from hames.commands.config import masked
+
+KEY = "sk-abcdefghijklmnop-9876"
+
+
+def test_a_setting_comes_back_as_it_was_set(hames: Cli) -> None:
+    done = hames("config", "set", "providers.compatible.baseUrl", "http://127.0.0.1:9/v1")
+    assert (done.code, done.out) == (0, "")
+    assert str(hames.config) in done.err
+    got = hames("config", "get", "providers.compatible.baseUrl")
+    assert (got.code, got.out) == (0, "http://127.0.0.1:9/v1\n")
+    assert str(hames.config) in got.err
+
+
+def test_the_file_is_for_its_owner_alone_also_when_it_was_not(hames: Cli) -> None:
+    hames.config.write_text("{}")
+    hames.config.chmod(0o644)
+    assert hames("config", "set", "model", "offline").code == 0
+    assert stat.S_IMODE(hames.config.stat().st_mode) == 0o600
+    assert json.loads(hames.config.read_text()) == {"model": "offline"}
+
+
+def test_what_is_not_set_ends_with_1_and_names_both_places(hames: Cli) -> None:
+    got = hames("config", "get", "model")
+    assert (got.code, got.out) == (1, "")
+    assert "HAMES_MODEL" in got.err
+    assert str(hames.config) in got.err
+
+
+def test_a_limit_that_is_not_set_has_its_default(hames: Cli) -> None:
+    assert hames("config", "get", "limits.steps").out == "100\n"
+
+
+def test_unset_takes_it_out_and_does_not_mind_what_is_not_there(hames: Cli) -> None:
+    hames("config", "set", "limits.steps", "7")
+    assert hames("config", "get", "limits.steps").out == "7\n"
+    assert hames("config", "unset", "limits.steps").code == 0
+    assert hames("config", "unset", "limits.steps").code == 0
+    assert hames("config", "get", "limits.steps").out == "100\n"
+
+
+def test_the_environment_wins_and_that_is_told(hames: Cli) -> None:
+    hames("config", "set", "model", "compatible/from-file")
+    env = {"HAMES_MODEL": "compatible/from-environment"}
+    got = hames("config", "get", "model", env=env)
+    assert got.out == "compatible/from-environment\n"
+    assert "HAMES_MODEL in the environment" in got.err
+    assert "wins over the file" in hames("config", "set", "model", "offline", env=env).err
+
+
+def test_a_secret_is_read_from_stdin_and_never_shown(hames: Cli) -> None:
+    name = "providers.compatible.apiKey"
+    done = hames("config", "set", name, "-", stdin=KEY.encode() + b"\n")
+    got = hames("config", "get", name)
+    listed = hames("config", "list")
+    as_json = hames("config", "list", "--json")
+    assert json.loads(hames.config.read_text())[name] == KEY
+    assert got.out == "…9876\n"
+    for shown in (done, got, listed, as_json):
+        assert KEY[:-4] not in shown.out + shown.err
+        assert KEY[:4] not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("secret", ["", "abcd", "elevenchars"])
+def test_of_a_short_secret_nothing_is_shown(secret: str) -> None:
+    assert masked(secret) == "…"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["set", "modle", "x"], "There is no setting 'modle'"),
+        (["get", "modle"], "There is no setting 'modle'"),
+        (["unset", "modle"], "There is no setting 'modle'"),
+        (["set", "limits.steps", "0"], "must be from 1 to 10000"),
+        (["set", "limits.steps", "many"], "must be an integer"),
+        (["set", "providers.compatible.baseUrl", "ftp://x"], "must be an http or https URL"),
+        (["set", "model"], "required: value"),
+        (["set", "model", ""], "must be a text that is not empty"),
+    ],
+)
+def test_bad_names_and_values_end_with_64_and_say_what_is_allowed(hames: Cli, words: list[str], told: str) -> None:
+    done = hames("config", *words)
+    assert done.code == 64
+    assert told in done.err
+    assert not hames.config.exists()
+
+
+def test_a_file_that_is_not_json_ends_with_64_and_names_it(hames: Cli) -> None:
+    hames.config.write_text("{nonsense")
+    done = hames("config", "list")
+    assert done.code == 64
+    assert str(hames.config) in done.err
+
+
+def test_a_setting_that_this_build_does_not_know_can_be_taken_out(hames: Cli) -> None:
+    hames.config.write_text('{"from.another.build": 1}')
+    assert hames("config", "list").code == 64
+    assert hames("config", "unset", "from.another.build").code == 0
+    assert hames("config", "list").code == 0
+
+
+def test_the_list_names_every_setting_its_source_and_the_file(hames: Cli) -> None:
+    hames("config", "set", "limits.steps", "7")
+    rows = json.loads(hames("config", "list", "--json", env={"HAMES_MODEL": "offline"}).out)
+    found = {row["name"]: (row["value"], row["source"]) for row in rows["settings"]}
+    assert rows["path"] == str(hames.config)
+    assert found["limits.steps"] == (7, "file")
+    assert found["model"] == ("offline", "environment")
+    assert found["limits.toolCalls"] == (1000, "default")
+    assert found["providers.compatible.apiKey"] == (None, "unset")
+    assert str(hames.config) in hames("config", "list").out

@@ -1,0 +1,190 @@
+"""`replay`, `sessions`, `describe`, `schema`: they look and change nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import Cli, finish
+from hames.protocol.events import EVENTS
+from hames.protocol.methods import METHODS
+from hames.protocol.schema import documents
+
+SCRIPT = 'say one\ncall bash {"command": "echo first; echo second; exit 3"}\nsay two'
+
+
+def record(hames: Cli, *words: str) -> dict[str, Any]:
+    return hames("run", "--json", "--model", "offline", *words).record
+
+
+def test_a_replay_tells_the_session_to_a_person(hames: Cli) -> None:
+    told = hames("replay", record(hames, "--title", "a title", SCRIPT)["sessionId"])
+    lines = [line[8:] for line in told.out.splitlines()]
+    assert told.code == 0
+    assert lines[0] == f"session “a title” in {hames.workspace}, model offline"
+    assert lines[1:4] == ["> " + line for line in SCRIPT.split("\n")]
+    assert lines[4:] == [
+        "one",
+        "$ echo first; echo second; exit 3",
+        "  first",
+        "  second",
+        "  [Exit code 3.]",
+        "two",
+        "[completed]",
+    ]
+
+
+def test_a_replay_after_a_cursor_has_only_what_follows(hames: Cli) -> None:
+    session = record(hames, SCRIPT)["sessionId"]
+    whole = hames("replay", session, "--jsonl").out.splitlines()
+    cursor = json.loads(whole[4])["cursor"]
+    assert hames("replay", session, "--jsonl", "--after", cursor).out.splitlines() == whole[5:]
+
+
+def test_a_long_replay_is_complete(hames: Cli) -> None:
+    session = record(hames, "repeat 1500 0123456789", "--steps", "1")["sessionId"]
+    for _ in range(2):
+        assert record(hames, "--session", session, "say more")["status"] == "completed"
+    lines = hames("replay", session, "--jsonl", env={"HAMES_LIMIT_PAGE_EVENTS": "3"}).out.splitlines()
+    assert [json.loads(line)["event"]["seq"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["replay", "nope"], "session_not_found"),
+        (["replay", "nope", "--jsonl"], "session_not_found"),
+        (["sessions", "show", "nope"], "session_not_found"),
+        (["sessions", "show", "nope", "--json"], "session_not_found"),
+    ],
+)
+def test_an_unknown_session_is_a_typed_error_on_stderr(hames: Cli, words: list[str], kind: str) -> None:
+    done = hames(*words)
+    assert (done.code, done.out) == (1, "")
+    assert f"[{kind}]" in done.err
+
+
+@pytest.mark.parametrize(
+    ("cursor", "kind"),
+    [("x", "cursor_malformed"), ("2.000000000000", "cursor_foreign"), ("99.000000000000", "cursor_ahead")],
+)
+def test_a_wrong_cursor_is_a_typed_error_on_stderr(hames: Cli, cursor: str, kind: str) -> None:
+    session = record(hames, "say hi")["sessionId"]
+    done = hames("replay", session, "--after", cursor)
+    assert (done.code, done.out) == (1, "")
+    assert f"[{kind}]" in done.err
+
+
+def test_a_followed_replay_shows_what_another_process_does(hames: Cli) -> None:
+    session = record(hames, "say hi")["sessionId"]
+    follower = hames.start("replay", session, "--jsonl", "--follow")
+    assert follower.stdout is not None
+    seen = [json.loads(follower.stdout.readline())["event"]]
+    record(hames, "--session", session, "say more")
+    while sum(event["type"] == "turn.completed" for event in seen) < 2:
+        seen.append(json.loads(follower.stdout.readline())["event"])
+    follower.send_signal(signal.SIGINT)
+    assert finish(follower).code == 130
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
+
+
+def test_a_reader_that_has_seen_enough_ends_a_replay_quietly(hames: Cli) -> None:
+    session = record(hames, "repeat 20000 0123456789")["sessionId"]
+    process = hames.start("replay", session, "--jsonl", "--follow")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    record(hames, "--session", session, "repeat 20000 0123456789")
+    assert process.wait(30) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_sessions_are_listed_newest_first_and_found_by_title_and_workspace(hames: Cli, tmp_path: Path) -> None:
+    first = record(hames, "--title", "apples", "say hi")["sessionId"]
+    second = record(hames, "--title", "pears", "--workspace", str(tmp_path), "say hi")["sessionId"]
+
+    def listed(*words: str) -> list[str]:
+        return [json.loads(line)["sessionId"] for line in hames("sessions", "list", "--json", *words).out.splitlines()]
+
+    assert listed() == [second, first]
+    assert listed("--query", "apple") == [first]
+    assert listed("--workspace", str(tmp_path)) == [second]
+    assert listed("--query", "plums") == []
+    text = hames("sessions", "list").out
+    assert [line.split()[0] for line in text.splitlines()] == [second, first]
+    assert "idle" in text
+    assert "apples" in text
+
+
+def test_a_list_of_many_sessions_is_complete(hames: Cli) -> None:
+    ids = {record(hames, "say hi")["sessionId"] for _ in range(3)}
+    found = [json.loads(line)["sessionId"] for line in hames("sessions", "list", "--json").out.splitlines()]
+    assert set(found) == ids
+    assert len(found) == 3
+
+
+def test_no_sessions_are_no_lines(hames: Cli) -> None:
+    done = hames("sessions", "list")
+    assert (done.code, done.out) == (0, "")
+
+
+def test_a_session_is_shown_with_its_turns_and_what_is_not_guaranteed(hames: Cli) -> None:
+    session = record(hames, "say hi")["sessionId"]
+    record(hames, "--session", session, "fail model_unavailable\n" * 9, "--steps", "1")
+    shown = hames("sessions", "show", session)
+    assert (shown.code, shown.err) == (0, "")
+    assert f"workspace  {hames.workspace}" in shown.out
+    assert "not guaranteed: fs.protected_subpaths" in shown.out
+    assert "completed  hi" in shown.out
+    answer = json.loads(hames("sessions", "show", session, "--json").out)
+    assert answer["session"]["sessionId"] == session
+    assert answer["view"]["turns"][-1]["outcome"]["text"] == "hi"
+
+
+def test_describe_needs_no_store_and_starts_nothing(hames: Cli) -> None:
+    done = hames("describe")
+    described = json.loads(done.out)
+    assert done.code == 0
+    assert [row["name"] for row in described["methods"]] == list(METHODS)
+    assert {row["type"] for row in described["events"]} == set(EVENTS)
+    assert not (hames.home / "store").exists()
+
+
+def test_schema_prints_the_index_and_each_name_of_it(hames: Cli) -> None:
+    assert [row["name"] for row in json.loads(hames("schema").out)["methods"]] == list(METHODS)
+    assert set(json.loads(hames("schema", "turn/submit").out)) == {"params", "result"}
+    for name in ("turn.completed", "delta", "error", "$/cancelRequest", "subscription/closed"):
+        assert json.loads(hames("schema", name).out)["$schema"].endswith("2020-12/schema")
+
+
+def test_a_name_without_a_schema_ends_with_64(hames: Cli) -> None:
+    done = hames("schema", "turn/sumbit")
+    assert (done.code, done.out) == (64, "")
+    assert "turn/sumbit" in done.err
+
+
+def test_schema_writes_what_it_says_and_nothing_the_second_time(hames: Cli, tmp_path: Path) -> None:
+    written = hames("schema", "--write", str(tmp_path)).out.splitlines()
+    assert {str(Path(line).relative_to(tmp_path)) for line in written} == set(documents())
+    assert (tmp_path / "schemas/index.json").read_bytes() == documents()["schemas/index.json"]
+    assert hames("schema", "--write", str(tmp_path)).out == ""
+
+
+def test_schema_that_cannot_be_written_ends_with_1(hames: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = hames("schema", "--write", str(tmp_path / "file"))
+    assert (done.code, done.out) == (1, "")
+    assert str(tmp_path / "file") in done.err
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["sessions"], ["replay"], ["config", "get"], ["describe", "more"]])
+def test_bad_usage_ends_with_64_and_says_how(hames: Cli, words: list[str]) -> None:
+    done = hames(*words)
+    assert (done.code, done.out) == (64, "")
+    assert "usage: hames" in done.err

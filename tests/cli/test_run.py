@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import Cli, finish
+from e2e.driver import compatible
+from fake.provider import FakeProvider, calls, status, text
+
+MAX_STDIN_BYTES = 10 * 2**20
+PIPE_BYTES = 65_536
+"""What a pipe holds on Linux by default."""
+
+
+def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(hames: Cli) -> None:
+    script = 'say one\ncall bash {"command": "echo told; exit 3"}\nsay two'
+    done = hames("run", script)
+    assert (done.code, done.out) == (0, "one\ntwo\n")
+    assert "$ echo told; exit 3" in done.err
+    assert "exit code 3" in done.err
+    assert "told\n" not in done.err
+
+
+def test_no_configured_model_is_told_once(hames: Cli) -> None:
+    done = hames("run", "say hi")
+    assert done.err.count("no model is configured") == 1
+    assert "offline" in done.err
+    assert "no model is configured" not in hames("run", "--model", "offline", "say hi").err
+    assert "no model is configured" not in hames("run", "say hi", env={"HAMES_MODEL": "offline"}).err
+
+
+def test_a_configured_server_is_used_when_no_model_is_named(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(text("from the server"))
+    hames("config", "set", "providers.compatible.baseUrl", fake.url)
+    hames("config", "set", "providers.compatible.model", "fake-model")
+    done = hames("run", "say hi")
+    assert (done.code, done.out) == (0, "from the server\n")
+    assert fake.url in done.err
+
+
+def test_the_record_of_success_tells_turn_usage_and_evidence(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(calls([("write", {"path": "made.txt", "content": "x"})]), text("done"))
+    done = hames("run", "--json", "go", env=compatible(fake.url))
+    record = done.record
+    assert (done.code, done.out.count("\n")) == (0, 1)
+    assert (record["status"], record["exitCode"], record["text"]) == ("completed", 0, "done")
+    assert record["workspace"] == str(hames.workspace)
+    assert record["model"]["model"] == "fake-model"
+    assert record["usage"]["inclusive"]["counters"]["prompt_tokens"] == 20
+    assert record["evidence"]["filesChanged"] == 1
+    assert hames("replay", record["sessionId"], "--after", record["cursor"]).out == ""
+
+
+def test_the_record_of_a_failed_turn_has_its_error(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(status(401, b'{"error": {"message": "no such key"}}'))
+    done = hames("run", "--json", "go", env=compatible(fake.url))
+    assert done.code == done.record["exitCode"] == 1
+    assert done.record["status"] == "failed"
+    assert done.record["error"]["kind"] == "credential_rejected"
+    assert "[credential_rejected]" in done.err
+
+
+def test_a_limit_ends_with_2(hames: Cli, fake: FakeProvider) -> None:
+    fake.answer = lambda body: (
+        text("partial") if body.get("tool_choice") == "none" else calls([("glob", {"pattern": "*"})])
+    )
+    done = hames("run", "--json", "--steps", "2", "go", env=compatible(fake.url))
+    assert done.code == done.record["exitCode"] == 2
+    assert (done.record["status"], done.record["text"]) == ("failed", "partial")
+    assert done.record["error"]["details"]["limit"] == "steps"
+
+
+def test_the_wall_time_ends_a_turn_with_2(hames: Cli) -> None:
+    done = hames("run", "--json", "--timeout-ms", "200", "wait 60000")
+    assert done.code == 2
+    assert done.record["error"]["details"]["limit"] == "wallTimeMs"
+
+
+def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Path) -> None:
+    session = hames("run", "--json", "say hi").record["sessionId"]
+    done = hames("run", "--json", "--session", session, "--workspace", str(tmp_path), "say no")
+    assert done.code == done.record["exitCode"] == 3
+    assert done.record["error"]["kind"] == "authority_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--nope", "x"], "unrecognized arguments"),
+        (["--steps", "0", "x"], "whole number of 1 or more"),
+        (["--steps", "20000", "x"], "20000"),
+        (["--model", "compatible/x", "x"], "has no address"),
+        (["--workspace", "no/such/place", "x"], "is not a directory"),
+        (["--session", "s-1", "--model", "offline", "x"], "--model is for a new session"),
+        ([" \n"], "The prompt is empty"),
+        ([os.fsdecode(b"\xff")], "not UTF-8"),
+        ([], "The prompt is empty"),
+    ],
+)
+def test_what_cannot_run_ends_with_64_and_a_record(hames: Cli, words: list[str], told: str) -> None:
+    done = hames("run", "--json", *words)
+    assert done.code == done.record["exitCode"] == 64
+    assert done.out.count("\n") == 1
+    assert told in done.record["error"]["message"]
+    assert told in done.err
+
+
+def test_an_unknown_session_ends_with_1_and_a_record(hames: Cli) -> None:
+    done = hames("run", "--json", "--session", "nope", "x")
+    assert done.code == done.record["exitCode"] == 1
+    assert done.record["error"]["kind"] == "session_not_found"
+
+
+def test_a_broken_configuration_ends_with_64_and_a_record(hames: Cli) -> None:
+    hames.config.write_text("[]")
+    done = hames("run", "--json", "x")
+    assert done.code == done.record["exitCode"] == 64
+
+
+def test_jsonl_prints_the_stored_events_and_then_the_record(hames: Cli) -> None:
+    done = hames("run", "--jsonl", 'say \u2028\u0085 caf\u00e9\ncall bash {"command": "echo hi"}\nsay end')
+    *events, record = done.out.splitlines(keepends=True)
+    session = json.loads(record)["sessionId"]
+    assert "".join(events) == hames("replay", session, "--jsonl").out
+    assert [json.loads(line)["event"]["seq"] for line in events] == list(range(1, len(events) + 1))
+    assert json.loads(record)["status"] == "completed"
+
+
+def test_a_session_is_gone_on_with(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(text("first answer"), text("second answer"))
+    first = hames("run", "--json", "--title", "a title", "first", env=compatible(fake.url)).record
+    second = hames("run", "--jsonl", "--session", first["sessionId"], "second", env=compatible(fake.url))
+    sent = [message["content"] for message in fake.requests[1].body["messages"] if message["role"] != "system"]
+    assert sent == ["first", "first answer", "second"]
+    assert second.record["text"] == "second answer"
+    after = int(first["cursor"].partition(".")[0])
+    assert json.loads(second.out.splitlines()[0])["event"]["seq"] == after + 1
+
+
+def test_a_step_limit_of_one_run_does_not_bind_the_next(hames: Cli) -> None:
+    session = hames("run", "--json", "--steps", "1", "say hi").record["sessionId"]
+    more = hames("run", "--json", "--steps", "50", "--session", session, "say hi")
+    larger = hames("run", "--json", "--steps", "200", "say hi")
+    assert (more.code, larger.code) == (0, 0)
+
+
+# --- stdin and stdout ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["-"]])
+def test_the_prompt_may_come_from_stdin(hames: Cli, words: list[str]) -> None:
+    done = hames("run", *words, stdin=b"say from stdin\n")
+    assert (done.code, done.out) == (0, "from stdin\n")
+
+
+@pytest.mark.parametrize("kind", ["null", "closed", "pipe", "file"])
+def test_with_a_prompt_stdin_makes_no_difference(hames: Cli, kind: str) -> None:
+    options: dict[str, Any] = {}
+    (hames.home / "input").write_text("say wrong")
+    reader, writer = os.pipe()  # the writer stays open: nothing may wait for its end
+    with (hames.home / "input").open("rb") as file:
+        match kind:
+            case "closed":
+                options["preexec_fn"] = lambda: os.close(0)
+            case "pipe":
+                options["stdin"] = reader
+            case "file":
+                options["stdin"] = file
+        done = finish(hames.start("run", "say right", **options))
+    os.close(reader)
+    os.close(writer)
+    assert (done.code, done.out) == (0, "right\n")
+
+
+def test_a_closed_stdout_does_not_change_the_outcome(hames: Cli) -> None:
+    done = finish(hames.start("run", "--jsonl", "say hi", stdout=None, preexec_fn=lambda: os.close(1)))
+    assert done.code == 0
+    assert json.loads(hames("sessions", "list", "--json").out)["turns"] == 1
+
+
+@pytest.mark.parametrize(("extra", "code", "kind"), [(0, 2, "limit_exceeded"), (1, 64, "invalid_config")])
+def test_stdin_is_read_to_10_mib_and_no_further(hames: Cli, extra: int, code: int, kind: str) -> None:
+    done = hames("run", "--json", stdin=b"x" * (MAX_STDIN_BYTES + extra))
+    assert done.code == code
+    assert done.record["error"]["kind"] == kind
+    assert (hames.home / "store").exists() == (not extra)
+
+
+def test_stdin_that_is_not_text_is_refused(hames: Cli) -> None:
+    done = hames("run", stdin=b"caf\xe9")
+    assert (done.code, done.out) == (64, "")
+    assert "not UTF-8 at byte 3" in done.err
+
+
+def test_a_reader_that_comes_late_gets_everything(hames: Cli) -> None:
+    process = hames.start("run", "repeat 50000 0123456789")
+    assert process.stderr is not None
+    process.stderr.readline()
+    done = finish(process)
+    assert (done.code, len(done.out)) == (0, 500_001)
+
+
+def test_a_reader_that_goes_away_cancels_the_turn(hames: Cli) -> None:
+    process = hames.start("run", "repeat 100000 0123456789\nwait 600000")
+    assert process.stdout is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.wait(30) == 1
+    assert process.stderr is not None
+    assert "stdout is closed" in process.stderr.read().decode()
+    process.stderr.close()
+    session = json.loads(hames("sessions", "list", "--json").out)["sessionId"]
+    assert "[cancelled: client, stdout is closed]" in hames("replay", session).out
+
+
+def test_notes_that_nobody_reads_do_not_stop_the_turn(hames: Cli) -> None:
+    missing = json.dumps({"path": "no" * 70})
+    script = f"call read {missing}\n" + f"also call read {missing}\n" * 300 + "say done"
+    reader, writer = os.pipe()
+    done = finish(hames.start("run", script, stderr=writer))
+    os.close(writer)
+    assert len(os.read(reader, 1_000_000)) == PIPE_BYTES
+    os.close(reader)
+    assert (done.code, done.out) == (0, "done\n")

@@ -1,0 +1,118 @@
+"""A second process on a store, started and ended by a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Other:
+    """The process of `other.py`, spoken to by lines."""
+
+    def __init__(self, directory: Path) -> None:
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "store" / "other.py"), str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            text=True,
+        )
+        self.owner_id = self.hear()["owner"]
+
+    def tell(self, do: str, **order: Any) -> None:
+        """Give an order."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **order}) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        """The next answer."""
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def ask(self, do: str, **order: Any) -> dict[str, Any]:
+        """Give an order and hear the answer."""
+        self.tell(do, **order)
+        return self.hear()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> list[dict[str, Any]]:
+        """End it by SIGKILL; what it had said by then, a half line left out."""
+        self.process.kill()
+        assert self.process.stdout is not None
+        rest = self.process.stdout.read()
+        self._reap()
+        return [json.loads(line) for line in rest.split("\n")[:-1]]
+
+    def _reap(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+        self.process.wait(30)
+
+
+CLOSER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("select count(*) from event").fetchall()
+connection.close()
+"""
+
+LOCKER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("begin immediate")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("rollback")
+"""
+
+
+def close_from_outside(directory: Path) -> None:
+    """Open, read and close the database by another program's SQLite."""
+    subprocess.run([sys.executable, "-c", CLOSER, str(directory / "store.db")], check=True)
+
+
+def close_in_passing(directory: Path) -> None:
+    """Open and close the database's files in this process, as a search through the directory does."""
+    for path in directory.glob("store.db*"):
+        with open(path, "rb") as stray:
+            stray.read(1)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Another program's SQLite holds the write lock."""
+    command = [sys.executable, "-c", LOCKER, str(directory / "store.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locker:
+        assert locker.stdout is not None
+        locker.stdout.readline()
+        yield
+        locker.communicate(b"\n")
+
+
+@contextmanager
+def other(directory: Path) -> Iterator[Other]:
+    """One that is gone afterwards, in good order if it still can."""
+    started = Other(directory)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.signal(signal.SIGCONT)
+        started._reap()
