@@ -35,7 +35,7 @@ def make_host(
 
     def make() -> tuple[Store, World]:
         worlds: list[LocalWorld] = []
-        store = make_store(config, home, lambda: worlds[0].reaper_record)
+        store = make_store(config, home, lambda: worlds[0].processes.record)
         worlds.append(LocalWorld(config, store, home))
         return store, worlds[0]
 
@@ -128,7 +128,6 @@ class LocalWorld:
         self._store = store
         self._home = home
         self._providers: dict[str, Provider] = {}
-        self.reaper_record: ReaperRecord | None = None
         self.processes = self._reaper = ReaperProcesses(
             home / "reaper", term_grace_ms=self.limits["termGraceMs"], reap_ms=self.limits["reapMs"]
         )
@@ -281,7 +280,7 @@ class LocalWorld:
 
     async def prepare(self) -> None:
         """See `ports.World.prepare`."""
-        self.reaper_record = await self.processes.start()
+        await self.processes.start()
 
     async def check(self, dependency: str, snapshot: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """See `ports.World.check`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from store.play import World, check_chain, folded, whole
+from store.play import World, check_chain, folded, take, whole
 from store.process import other
 
 KILLS = 20
@@ -44,4 +44,4 @@ async def check(world: World, acked: dict[str, int]) -> None:
             assert loaded.state.seq >= seq
             assert loaded.state == folded(session_id, entries)
             check_chain(session_id, (await store.read(session_id, limit=10**6, max_bytes=2**30)).lines)
-            assert not isinstance(await store.claim(session_id), type(loaded.owner))
+            assert await take(store, session_id) == 2

@@ -76,6 +76,12 @@ CASES = [
     Case(
         "headers after lines", b"Content-Length: %d\r\n\r\n%b" % (len(_PING), _PING), [(None, PARSE_ERROR), ("p", {})]
     ),
+    Case(
+        "a batch with an object as session",
+        b"[" + line("p", "turn/get", sessionId={}, turnId="t").strip() + b"]\n",
+        [("p", INVALID_PARAMS)],
+        "params.sessionId",
+    ),
     Case("a member beside params", message(jsonrpc="2.0", id="p", method="ping", params={}, more=1), [("p", {})]),
     Case("U+2028 in the method", line("p", "pi\u2028ng"), [("p", METHOD_NOT_FOUND)]),
     Case(

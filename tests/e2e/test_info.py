@@ -11,7 +11,7 @@ from e2e.fixtures import Start
 from fake.provider import FakeProvider, calls, status, text
 from hames.core.limits import LIMITS
 from hames.protocol.events import EVENTS
-from hames.protocol.methods import METHODS, NOTIFICATIONS
+from hames.protocol.methods import CLIENT_NOTIFICATIONS, METHODS, NOTIFICATIONS
 
 
 def test_capabilities_need_nothing_and_start_nothing(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_capabilities_need_nothing_and_start_nothing(tmp_path: Path) -> None:
     assert [event["type"] for event in described["events"]] == list(EVENTS)
     assert set(described["limits"]) == set(LIMITS) == set(agreed["limits"])
     assert {tool["name"] for tool in described["parentTools"]} >= {"bash", "read", "write", "edit", "grep", "glob"}
-    assert [method["name"] for method in document["methods"]] == list(METHODS)
+    assert [method["name"] for method in document["methods"]] == [*METHODS, *CLIENT_NOTIFICATIONS]
 
 
 def test_document_is_the_one_that_is_published(server: Server) -> None:

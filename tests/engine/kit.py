@@ -366,7 +366,7 @@ class Process:
     ) -> Committed:
         slots = ({"role": "command", "type": "text", "text": text or f"do {turn_id}"},)
         command = SubmitTurn(turn_id, slots, "d", by(principal), delivery, **more)
-        return await self.service.submit(await self.service.load(session_id), command)
+        return await self.service.submit(session_id, command)
 
     async def steer(self, text: str, *, session_id: str = SID) -> str:
         self._serial += 1

@@ -133,15 +133,16 @@ async def test_calls_beyond_the_limit_are_not_run_and_the_turn_ends(allowed: int
         pytest.param([Call("look", '{"path": "' + "z" * 400 + '"}')], id="arguments"),
     ],
 )
-async def test_output_beyond_the_limit_is_cut_off_while_it_comes(flood: Any) -> None:
+@pytest.mark.parametrize("limit", [10, 100])
+async def test_output_beyond_the_limit_is_cut_off_while_it_comes(flood: Any, limit: int) -> None:
     tool = FakeTool("look")
     async with bench(tool) as (c, p):
         gate = Gate()
         c.provider.script([*flood, gate])
-        await p.submit(limits={"outputBytes": 100})
+        await p.submit(limits={"outputBytes": limit})
         await p.finish()
         assert limit_of(c.terminal()) == ("limit_exceeded", "outputBytes")
-        assert c.terminal()["data"]["error"]["details"]["observed"] > 100
+        assert c.terminal()["data"]["error"]["details"]["observed"] > limit
         assert len(c.provider.requests) == 1, "a turn that is over its limit asks no more"
         assert tool.started == []
         await p.submit("t-2")

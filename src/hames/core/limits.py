@@ -62,6 +62,7 @@ _TABLE = (
     Limit("frameOutBytes", 32 * 2**20, 64 * 2**20, "server", "one frame to the client", minimum=65_536),
     Limit("pageBytes", 512 * 1024, 4 * 2**20, "server", "events in one page", minimum=1024),
     Limit("pageEvents", 1_000, 10_000, "server", "events in one page"),
+    Limit("waitingRequests", 1_024, 65_536, "server", "requests of one connection that wait for something"),
     Limit("queueLength", 100, 10_000, "server", "turns waiting in a session"),
     Limit("inputBytes", 4 * 2**20, 4 * 2**20, "server", "text of all slots of one submit"),
     Limit(

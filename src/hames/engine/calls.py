@@ -150,6 +150,7 @@ async def _stop(attempt: Attempt, running: list[_Running]) -> None:
         for one in running:
             await one.done.wait()
     for one in running:
+        one.output.close()
         if not one.recorded:
             _record(attempt, one)
 

@@ -11,6 +11,9 @@ from typing import Literal
 
 import anyio
 
+JOIN_AT = 512
+"""Small pieces of an item's text that are kept apart."""
+
 Kind = Literal["message", "reasoning", "toolArguments", "toolOutput"]
 
 
@@ -24,11 +27,20 @@ class LiveItem:
     base_seq: int
     size: int = 0
     _parts: list[str] = field(default_factory=list)
+    _small: list[str] = field(default_factory=list)
+
+    def add(self, text: str) -> None:
+        """More text. Small pieces are joined now and then: a string of 20 characters takes 70 bytes."""
+        self.size += len(text) if text.isascii() else len(text.encode())
+        self._small.append(text)
+        if len(self._small) >= JOIN_AT:
+            self._parts.append("".join(self._small))
+            self._small.clear()
 
     def text(self, offset: int = 0) -> str:
         """The text from `offset` bytes on; a code point that `offset` splits is left out."""
-        whole = "".join(self._parts)
-        self._parts = [whole]
+        whole = "".join((*self._parts, *self._small))
+        self._parts, self._small = [whole], []
         start = self.size - len(whole.encode())
         if offset <= start:
             return whole
@@ -36,8 +48,8 @@ class LiveItem:
 
     def forget(self, keep: int = 64 * 1024) -> None:
         """Keep only about the last `keep` characters: a flood of output costs no memory."""
-        if sum(map(len, self._parts)) > 2 * keep:
-            self._parts = ["".join(self._parts)[-keep:]]
+        if sum(map(len, self._parts)) + sum(map(len, self._small)) > 2 * keep:
+            self._parts, self._small = ["".join((*self._parts, *self._small))[-keep:]], []
 
 
 class Listener:
@@ -68,8 +80,7 @@ class Live:
     def add(self, item: LiveItem, text: str) -> None:
         """Tell of more text."""
         offset = item.size
-        item._parts.append(text)
-        item.size += len(text) if text.isascii() else len(text.encode())
+        item.add(text)
         for listener in self.listeners:
             listener.delta(item, offset, text)
 

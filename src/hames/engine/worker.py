@@ -97,9 +97,13 @@ class Worker:
                 await self._leave()
             self.done.set()
 
+    async def _close_sandbox(self) -> None:
+        equipment, self._equipment = self._equipment, None
+        if equipment is not None:
+            await equipment.sandbox.aclose()
+
     async def _leave(self) -> None:
-        if self._equipment is not None:
-            await self._equipment.sandbox.aclose()
+        await self._close_sandbox()
         if self.failure is not None or self.settle_only:
             # Who cannot or may not serve a session does not keep others from it.
             with suppress(HamesError):
@@ -129,6 +133,8 @@ class Worker:
         except Refused as refused:
             if refused.kind != "lease_lost":
                 raise
+            # Who took the session had our commands ended, and with them the right to start any in this sandbox.
+            await self._close_sandbox()
             self._on_owner(await self._store.owner(self.session_id))
 
     async def _own(self) -> Lease:

@@ -74,6 +74,11 @@ class ReaperProcesses:
         self._connect()
         return self._record
 
+    @property
+    def record(self) -> ReaperRecord | None:
+        """Where the reaper that runs now can be reached by another process."""
+        return self._record
+
     def admit(self, session_id: str) -> None:
         """Run commands of this session again, after another process had its commands ended.
 

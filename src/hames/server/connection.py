@@ -101,7 +101,9 @@ class Connection:
         self._waiting: dict[str | int, anyio.CancelScope] = {}
         self._handshake: anyio.Event | None = None
         self._short = 0
-        self._no_short = anyio.Event()
+        self._one_less = anyio.Event()
+        self._serving: set[anyio.CancelScope] = set()
+        self._leaving = False
 
     # --- in -----------------------------------------------------------------------------------------------
 
@@ -174,12 +176,26 @@ class Connection:
             message = f"{method.name} waits or subscribes, so it may not stand in a batch; send it by itself"
             answer(rpc.encode_error(request.id, INVALID_REQUEST, message))
             return
+        if method.waits and len(self._waiting) >= self.host.limits["waitingRequests"]:
+            answer(self._too_many_waiting(request))
+            return
         lane = self._take_lane(method, request.params)
         before, done = self._handshake, anyio.Event()
         if method.name == "initialize":
             self._handshake = done
         self._short += not method.waits
         self.tasks.start_soon(self._serve, request, method, lane, (before, done), answer)
+
+    def _too_many_waiting(self, request: rpc.Request) -> bytes:
+        allowed = self.host.limits["waitingRequests"]
+        refused = Refused(
+            "limit_exceeded",
+            f"{len(self._waiting)} requests of this connection wait; {allowed} may. Cancel some, or follow the events.",
+            limit="waitingRequests",
+            configured=allowed,
+            observed=len(self._waiting),
+        )
+        return rpc.encode_error(request.id, HAMES_ERROR, refused.message, data=refused.data())
 
     def _refusal(self, request: rpc.Request, method: Method) -> bytes | None:
         if method.name == "initialize" and self.initialized:
@@ -222,11 +238,17 @@ class Connection:
         for batch in tuple(self._batches.get(session_id, ())):
             await batch.wait()
 
-    async def quiet(self) -> None:
-        """Until every request that does not wait for something else has its answer queued."""
-        while self._short:
-            self._no_short = anyio.Event()
-            await self._no_short.wait()
+    async def quiet(self, at_most: int = 0) -> None:
+        """Until no more than `at_most` requests, of those that do not wait for something else, are being served."""
+        while self._short > at_most:
+            self._one_less = anyio.Event()
+            await self._one_less.wait()
+
+    def give_up(self) -> None:
+        """Answer what is still being served with `shutting_down`: the process is about to end."""
+        self._leaving = True
+        for scope in tuple(self._serving):
+            scope.cancel()
 
     # --- serving ------------------------------------------------------------------------------------------
 
@@ -242,18 +264,20 @@ class Connection:
         session_id = request.params.get("sessionId")
         call = Call(self, request.params, lambda: self._leave_lane(session_id, mine), request.repaired)
         shaken, done = handshake
+        scope = anyio.CancelScope()
+        self._serving.add(scope)
+        if method.waits:
+            self._waiting[request.id] = scope
         try:
-            if shaken is not None:
-                # What stands behind `initialize` is judged by what came of it, though it came in one write.
-                await shaken.wait()
-            if before is not None:
-                await before.wait()
-            with anyio.CancelScope() as scope:
-                if method.waits:
-                    self._waiting[request.id] = scope
+            with scope:
+                if shaken is not None:
+                    # What stands behind `initialize` is judged by what came of it, though it came in one write.
+                    await shaken.wait()
+                if before is not None:
+                    await before.wait()
                 payload = await self._payload(request, method, call)
             if scope.cancelled_caught:
-                payload = rpc.encode_error(request.id, REQUEST_CANCELLED, "the request was cancelled by its client")
+                payload = self._cut_short(request)
             answer(payload)
             for step in call.after:
                 step()
@@ -263,8 +287,15 @@ class Connection:
                 self._waiting.pop(request.id, None)
             else:
                 self._short -= 1
-                self._no_short.set()
+                self._one_less.set()
+            self._serving.discard(scope)
             self._leave_lane(session_id, mine)
+
+    def _cut_short(self, request: rpc.Request) -> bytes:
+        if not self._leaving:
+            return rpc.encode_error(request.id, REQUEST_CANCELLED, "the request was cancelled by its client")
+        refused = Refused("shutting_down")
+        return rpc.encode_error(request.id, HAMES_ERROR, refused.message, data=refused.data())
 
     async def _payload(self, request: rpc.Request, method: Method, call: Call) -> bytes:
         refusal = self._refusal(request, method)

@@ -31,6 +31,10 @@ MAX_UNREAD_ANSWERS = 16 * 2**20
 """Answers that the client has not taken, in bytes, beyond which its requests are not read either."""
 
 
+MAX_SERVED = 1_000
+"""Requests being served at once, beside those that wait for a turn, beyond which no further ones are read."""
+
+
 class StdioOutlet:
     """Frames payloads as the client does, once it is known how."""
 
@@ -91,6 +95,7 @@ class _Inlet:
         while True:
             while self._chunks:
                 await self._writer.room(MAX_UNREAD_ANSWERS)
+                await self._connection.quiet(MAX_SERVED)
                 chunk = self._chunks.popleft()
                 for frame in self._decoder.feed(chunk):
                     self._connection.accept(frame)
@@ -131,9 +136,8 @@ async def serve_stdio(
         tasks.start_soon(_on_signal, gone)
         await _first_of(gone, inlet.ended, host.leaving)
         if not host.leaving.is_set():
-            with anyio.move_on_after(LEAVE_S / 2):
-                await connection.quiet()
-            await _disconnect(host, on_disconnect)
+            await _disconnect(host, connection, on_disconnect)
+        connection.give_up()
         connection.close_subscriptions()
         with anyio.move_on_after(CLOSE_S):
             await host.aclose()
@@ -141,10 +145,14 @@ async def serve_stdio(
         tasks.cancel_scope.cancel()
 
 
-async def _disconnect(host: Host, on_disconnect: Literal["cancel", "drain"]) -> None:
+async def _disconnect(host: Host, connection: Connection, on_disconnect: Literal["cancel", "drain"]) -> None:
+    """Serve what was read, then cancel or wait for what runs."""
     if on_disconnect == "drain":
+        await connection.quiet()
         await host.shut_down("drain", cause="disconnect")
         return
+    with anyio.move_on_after(LEAVE_S / 2):
+        await connection.quiet()
     with anyio.move_on_after(LEAVE_S):
         await host.shut_down("cancel", cause="disconnect")
 

@@ -45,6 +45,10 @@ from hames.protocol.chain import cursor, encode_event, first_digest, next_digest
 DIGEST_BYTES: Final = 8
 """Of each event's digest that is stored: 6 are checked with a cursor, 8 against the head's chain."""
 
+NOT_OWNED: Final = -1
+"""The fence that an attempt finds when its process does not hold the lease: no command is made under it, not even
+by mistake under 0."""
+
 _PREFIX: Final = re.compile(
     rb'"cursor":"([^"]*)","event":\{"sessionId":"[^"]*","seq":\d+,"time":"[^"]*"'
     rb'(?:,"turnId":"[^"]*")?(?:,"attempt":\d+)?,"type":"([^"]*)"'

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from anyio.lowlevel import checkpoint
 
@@ -25,12 +25,10 @@ from hames.ports import Committed, Lease, Loaded, Owner, Page, Pending, ReaperRe
 from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
 from hames.protocol.errors import HarnessFault, Refused
 from hames.store.hub import Hub
-from hames.store.log import DIGEST_BYTES, Head, advance, empty_head, event_in, known_turn
+from hames.store.log import DIGEST_BYTES, NOT_OWNED, Head, advance, empty_head, event_in, known_turn
 from hames.store.pages import Bounds, Sizes, read_backward, read_forward
 from hames.store.snapshots import keyed_digest, matches, workspace_of
 from hames.store.ticket import Ticket
-
-NOT_OWNED: Final = 0
 
 
 @dataclass(slots=True)
@@ -158,7 +156,7 @@ class MemoryStore:
             record = session.keys.get(key[1])
         turn_id, turn = known_turn(command, head.state)
         if session is None:
-            return Known(key=record)
+            return Known(None, record, NOT_OWNED)
         if turn_id is not None:
             turn = session.turns.get(turn_id)
         return Known(turn, record, session.fence if session.owner == self.owner_id else NOT_OWNED)

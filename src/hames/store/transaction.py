@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 from zlib import crc32
 
 import apsw
@@ -20,13 +19,21 @@ from hames.ports import Committed, Lease, Owner
 from hames.protocol.chain import cursor
 from hames.protocol.errors import Refused
 from hames.store import rows
-from hames.store.log import DIGEST_BYTES, Head, Step, advance, empty_head, encode_state, encode_turn, known_turn, moved
+from hames.store.log import (
+    DIGEST_BYTES,
+    NOT_OWNED,
+    Head,
+    Step,
+    advance,
+    empty_head,
+    encode_state,
+    encode_turn,
+    known_turn,
+    moved,
+)
 from hames.store.owners import Owners
 from hames.store.schema import SEQ_BITS, SESSION_VERSION, one
 from hames.store.snapshots import workspace_of
-
-NOT_OWNED: Final = 0
-"""The fence that an attempt finds when its process does not hold the lease; real ones begin at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class Transaction:
             scope = 0 if key[0] == "store" or held is None else held.n
             record = rows.key_row(self._connection, scope, key[1])
         if held is None:
-            return Known(key=record)
+            return Known(None, record, NOT_OWNED)
         turn_id, turn = known_turn(command, head.state)
         if turn_id is not None:
             turn = self._turns.get((held.n, turn_id)) or rows.turn_row(
