@@ -16,7 +16,7 @@ from hames.core.commands import Reply as CommandReply
 from hames.core.conversation import ModelRequest, Part, Reply, ToolSpec
 from hames.core.session import Event
 from hames.core.state import State, Turn
-from hames.protocol.errors import HarnessFault
+from hames.protocol.errors import HamesError, HarnessFault
 
 Effect = Literal["read", "write", "execute"]
 """What a tool may do. After a crash only a `read` call may be run again."""
@@ -391,6 +391,16 @@ class Committed:
 
 class Pending(Protocol):
     """A command that is on its way to disk. Commands of one session commit in the order they were given."""
+
+    @property
+    def settled(self) -> bool:
+        """It is known whether it was kept."""
+        ...
+
+    @property
+    def failure(self) -> HamesError | None:
+        """Why it was not kept, once that is known."""
+        ...
 
     async def wait(self) -> Committed:
         """Until it is durable. Cancelling the wait does not take the command back.

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from hames.protocol.errors import HamesError
 from hames.store import SqliteStore
 from store.play import LIMITS, chunk, creation, running, submission, take
 
@@ -52,6 +53,8 @@ async def obey(store: SqliteStore, order: dict[str, Any]) -> None:
             say(fence=await running(store, session_id))
         case "submit":
             say(seq=(await store.commit(session_id, submission(order["turn"])).wait()).state.seq)
+        case "load":
+            say(seq=(await store.load(session_id)).state.seq)
         case "claim":
             say(fence=await take(store, session_id))
         case "changed":
@@ -69,7 +72,10 @@ async def main(directory: str) -> None:
     await store.open()
     say(owner=store._running.owners.owner_id if store._running else None)
     while line := await anyio.to_thread.run_sync(sys.stdin.readline):
-        await obey(store, json.loads(line))
+        try:
+            await obey(store, json.loads(line))
+        except HamesError as error:
+            say(kind=error.kind, **error.details)
     await store.aclose()
 
 

@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 class Other:
     """The process of `other.py`, spoken to by lines."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, humble: bool = False) -> None:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "store" / "other.py"), str(directory)],
+            [sys.executable, *(["-c", HUMBLE] if humble else []), str(ROOT / "tests/store/other.py"), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
@@ -83,6 +83,15 @@ connection.execute("rollback")
 """
 
 
+HUMBLE = """
+import ctypes, os, sys
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Permissions hold for root too, in the program that is started by this; others need it not, and may not."""
+
+
 def close_from_outside(directory: Path) -> None:
     """Open, read and close the database by another program's SQLite."""
     subprocess.run([sys.executable, "-c", CLOSER, str(directory / "store.db")], check=True)
@@ -107,9 +116,9 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def other(directory: Path) -> Iterator[Other]:
-    """One that is gone afterwards, in good order if it still can."""
-    started = Other(directory)
+def other(directory: Path, *, humble: bool = False) -> Iterator[Other]:
+    """One that is gone afterwards, in good order if it still can; a `humble` one keeps to file permissions."""
+    started = Other(directory, humble=humble)
     try:
         yield started
     finally:

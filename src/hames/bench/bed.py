@@ -65,8 +65,9 @@ class Bed:
         return place
 
     def environment(self, place: Place) -> dict[str, str]:
-        """For a server: ours, without settings of Hames and without proxies."""
+        """For a server: ours, without settings of Hames, without proxies, and with compiled modules as installed."""
         names = {name for name in os.environ if name.startswith("HAMES_") or name.lower().endswith("_proxy")}
+        names.add("PYTHONDONTWRITEBYTECODE")
         return {name: value for name, value in os.environ.items() if name not in names} | {
             "HAMES_HOME": str(place.home),
             "HAMES_CONFIG": str(place.home / "config.json"),

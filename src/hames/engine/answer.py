@@ -8,6 +8,7 @@ import anyio
 
 from hames.core.commands import Draft
 from hames.core.conversation import CallDelta, Part, ReasoningDelta, Reply, TextDelta
+from hames.core.plan import LimitReached
 from hames.engine.attempt import Attempt
 from hames.engine.ids import new_id
 from hames.engine.live import LiveItem
@@ -92,7 +93,7 @@ class Answer:
         if not self.shown:
             self.shown = True
             self._attempt.live.enter("model_streaming")
-        self._room -= len(part.text)
+        self._room -= len(part.text) if part.text.isascii() else len(part.text.encode())
         if self._room < 0 and not self.over:
             self.over = True
             self._stop()
@@ -115,6 +116,12 @@ class Answer:
             self._calls[part.index] = item
         if part.text:
             self._attempt.live.add(item, part.text)
+
+    @property
+    def reached(self) -> LimitReached:
+        """The output limit, where `over` is set."""
+        configured = self._attempt.bounds.output_bytes
+        return LimitReached("outputBytes", configured, configured - self._room)
 
     async def tick(self) -> None:
         """Record a chunk of what has waited for `chunkMs`, for as long as the answer comes."""
@@ -150,6 +157,13 @@ class Answer:
             counts = in_context and bool(self._message.item.text().strip())
             drafts += self._message.close(self._step, cause=cause, in_context=counts)
         return drafts
+
+    def withdraw(self) -> None:
+        """Nothing of it can be kept: show no more of it."""
+        self._close_calls()
+        for text in (self._reasoning, self._message):
+            if text is not None:
+                self._attempt.live.close(text.item)
 
     def item_ids(self) -> list[str]:
         """The text items of this try that have a chunk in the log."""

@@ -91,6 +91,7 @@ class Attempt:
         self._store = store
         self._log = log
         self._pending: list[Pending] = []
+        self._known = 0
 
     @property
     def conversation(self) -> Conversation:
@@ -110,7 +111,16 @@ class Attempt:
         return progress
 
     def record(self, *drafts: Draft) -> None:
-        """Append facts; they are durable after the next `flush`, in this order."""
+        """Append facts; they are durable after the next `flush`, in this order.
+
+        Raises:
+            Refused, HarnessFault: an earlier fact was not kept, so a later one would stand behind a gap.
+        """
+        while self._known < len(self._pending) and self._pending[self._known].settled:
+            failure = self._pending[self._known].failure
+            if failure is not None:
+                raise failure
+            self._known += 1
         self._pending.append(self._store.commit(self.session_id, Record(self.fence, self.turn_id, drafts)))
 
     async def flush(self) -> None:
@@ -119,7 +129,7 @@ class Attempt:
         Raises:
             Refused: `lease_lost`. HarnessFault: the store failed; what follows the failed fact was not kept.
         """
-        pending, self._pending = self._pending, []
+        pending, self._pending, self._known = self._pending, [], 0
         for one in pending:
             await self._take(one)
 

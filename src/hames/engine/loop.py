@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hames.core.commands import Draft, Ending
-from hames.core.plan import AskModel, Complete, LimitReached, RunTools, StopAtLimit, next_step
+from hames.core.plan import AskModel, Complete, LimitReached, Progress, RunTools, StopAtLimit, next_step
 from hames.engine.attempt import Attempt
 from hames.engine.calls import close_open, run_calls
 from hames.engine.model import ask_model
@@ -33,11 +33,14 @@ async def run_turn(attempt: Attempt, tasks: TaskGroup) -> None:
             case AskModel():
                 await attempt.boundary(step.step)
                 answered = await ask_model(attempt, step)
-                if answered is not None and not answered.calls and not step.fallback:
-                    await _complete(attempt, answered.text, *answered.drafts)
-                elif answered is not None:
+                if isinstance(answered, LimitReached):
+                    await attempt.flush()
+                    await attempt.end(limit_ending(answered, attempt.progress.text))
+                elif answered.calls or step.fallback:
                     attempt.record(*answered.drafts)
                     await attempt.flush()
+                else:
+                    await _complete(attempt, answered.text, *answered.drafts)
             case Complete():
                 await _complete(attempt, step.text)
             case StopAtLimit():
@@ -74,7 +77,8 @@ async def end_failed(attempt: Attempt, failure: HamesError) -> None:
     """Give every open call a result, and the turn its terminal."""
     await attempt.flush()
     text = attempt.progress.text
-    await attempt.end(failure_ending(failure, text), *close_open(attempt, "not_run", "Not run: the turn failed."))
+    drafts = close_open(attempt, "not_run", "Not run: the turn failed.")
+    await attempt.end(failure_ending(failure, text), *partial_ends(attempt.progress, in_context=False), *drafts)
 
 
 async def end_at_deadline(attempt: Attempt) -> None:
@@ -82,13 +86,25 @@ async def end_at_deadline(attempt: Attempt) -> None:
     await attempt.flush()
     reached = LimitReached("wallTimeMs", attempt.bounds.wall_time_ms, attempt.bounds.wall_time_ms)
     drafts = close_open(attempt, "cancelled", "Cancelled: the turn's time was over.")
-    await attempt.end(limit_ending(reached, attempt.progress.text), *drafts)
+    ends = partial_ends(attempt.progress, in_context=False)
+    await attempt.end(limit_ending(reached, attempt.progress.text), *ends, *drafts)
 
 
 async def end_cancelled(attempt: Attempt) -> None:
     """A durable cancel gets its terminal."""
     await attempt.flush()
-    await attempt.end(Ending("cancelled"), *close_open(attempt, "cancelled", "Cancelled."))
+    ends = partial_ends(attempt.progress, in_context=True)
+    await attempt.end(Ending("cancelled"), *ends, *close_open(attempt, "cancelled", "Cancelled."))
+
+
+def partial_ends(progress: Progress, *, in_context: bool) -> list[Draft]:
+    """An end for every item that has chunks and none: its writer stopped, or the store lost it."""
+    ends = []
+    for item_id, (kind, text) in progress.partial.items():
+        counts = in_context and kind == "message" and bool(text.strip())
+        data = {"itemId": item_id, "text": text, "inContext": counts, "cause": "interrupted"}
+        ends.append(Draft(f"{kind}.completed", data))
+    return ends
 
 
 async def heartbeats(attempt: Attempt) -> None:

@@ -14,13 +14,14 @@ import anyio
 from hames.core.commands import Draft
 from hames.core.context import compose, request_digest, system_prompt
 from hames.core.conversation import ModelRequest, Reply, ToolCall, history_faults
-from hames.core.plan import AskModel
+from hames.core.plan import AskModel, LimitReached
 from hames.core.retry import retry_delay_ms
 from hames.engine.answer import Answer
 from hames.engine.attempt import Attempt
+from hames.engine.beside import beside
 from hames.engine.ids import new_id
 from hames.ports import ModelLimits, ProviderFailed
-from hames.protocol.errors import HarnessFault
+from hames.protocol.errors import HamesError, HarnessFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class Answered:
     text: str
 
 
-async def ask_model(attempt: Attempt, step: AskModel) -> Answered | None:
-    """Ask until there is a whole answer; None when the turn's output limit cut it off (the fold shows it).
+async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached:
+    """Ask until there is a whole answer, or the turn's output limit cuts it off.
 
     Raises:
         ProviderFailed: no try succeeded, or the answer is not usable.
@@ -62,10 +63,12 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | None:
             for draft in answer.cut("cancelled", in_context=True):
                 attempt.record(draft)
             raise
+        except HamesError:
+            answer.withdraw()
+            raise
         if reply is None:
             attempt.record(*answer.cut("limit_exceeded", in_context=False))
-            await attempt.flush()
-            return None
+            return answer.reached
         return _answered(attempt, step, reply, answer, request_id, number)
     raise HarnessFault("internal", "the loop of tries ended without an answer")
 
@@ -114,17 +117,9 @@ async def _one_try(attempt: Attempt, request: ModelRequest, answer: Answer, scop
     limits = attempt.limits
     bounds = ModelLimits(limits["connectMs"], limits["firstByteMs"], limits["idleMs"], limits["requestMs"])
     reply: Reply | None = None
-    async with anyio.create_task_group() as ticking:
-        ticking.start_soon(answer.tick)
-        failure: ProviderFailed | None = None
+    async with beside(answer.tick):
         with scope:
-            try:
-                reply = await attempt.equipment.provider.stream(request, answer.on_part, bounds)
-            except ProviderFailed as failed:
-                failure = failed  # not raised within the task group, which would wrap it
-        ticking.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+            reply = await attempt.equipment.provider.stream(request, answer.on_part, bounds)
     return None if answer.over else reply
 
 

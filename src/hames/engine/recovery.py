@@ -14,7 +14,7 @@ from hames.core.commands import Draft, Ending, EndTurn
 from hames.core.context import Conversation
 from hames.core.plan import Continue, LimitReached, Progress, Recovery, SettleFailed, plan_recovery
 from hames.core.state import Turn
-from hames.engine.loop import failure_ending, limit_ending
+from hames.engine.loop import failure_ending, limit_ending, partial_ends
 from hames.protocol.errors import HarnessFault
 
 UNKNOWN = "The process that ran this call stopped. Whether it had its effect is unknown: look before repeating it."
@@ -51,13 +51,13 @@ def plan_left(conversation: Conversation, turn: Turn, recover: Literal["continue
 
 def start_drafts(left: Left) -> tuple[Draft, ...]:
     """What stands before the next attempt's start. Open calls stay open: they are safe to run (again)."""
-    return (*_ends(left, in_context=False), _recovered(left, "continued"))
+    return (*partial_ends(left.progress, in_context=False), _recovered(left, "continued"))
 
 
 def settle_command(left: Left, fence: int) -> EndTurn:
     """The turn's terminal, with everything that was open before it."""
     cancelled = left.turn.cancel is not None
-    drafts = [*_ends(left, in_context=cancelled), *_results(left), _recovered(left, "settled")]
+    drafts = [*partial_ends(left.progress, in_context=cancelled), *_results(left), _recovered(left, "settled")]
     if cancelled:
         ending = Ending("cancelled")
     elif isinstance(left.plan, SettleFailed):
@@ -72,15 +72,6 @@ def settle_command(left: Left, fence: int) -> EndTurn:
         configured = int(left.turn.limits.get("wallTimeMs", 0))
         ending = limit_ending(LimitReached("wallTimeMs", configured, configured), left.progress.text)
     return EndTurn(fence, left.turn.turn_id, ending, tuple(drafts), {}, recovering=True)
-
-
-def _ends(left: Left, *, in_context: bool) -> list[Draft]:
-    ends = []
-    for item_id, (kind, text) in left.progress.partial.items():
-        counts = in_context and kind == "message" and bool(text.strip())
-        data = {"itemId": item_id, "text": text, "inContext": counts, "cause": "interrupted"}
-        ends.append(Draft(f"{kind}.completed", data))
-    return ends
 
 
 def _results(left: Left) -> list[Draft]:

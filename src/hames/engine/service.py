@@ -37,15 +37,22 @@ OWNER_CHECK_S = 1.0
 WaitEnd = Literal["ended", "timeout", "held", "unowned"]
 
 
+def no_report(what: str, error: BaseException) -> None:
+    """Tell nobody of a defect."""
+
+
 class Service:
     """Every session that this process has to do with."""
 
-    def __init__(self, store: Store, world: World, tasks: TaskGroup) -> None:
+    def __init__(
+        self, store: Store, world: World, tasks: TaskGroup, report: Callable[[str, BaseException], None] = no_report
+    ) -> None:
         self.store = store
         self.world = world
         self.stopping = False
         self.owner_listeners: set[Callable[[str, Owner | None], None]] = set()
         self._tasks = tasks
+        self._report = report
         self._opening: anyio.Event | None = None
         self._open_failure: HamesError | None = None
         self._workers: dict[str, Worker] = {}
@@ -252,6 +259,7 @@ class Service:
             tasks=self._tasks,
             live=self.live(session_id),
             on_owner=tell,
+            report=self._report,
             settle_only=settle_only,
         )
         worker.recover = recover

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 import anyio
@@ -22,6 +23,7 @@ from hames.core.commands import EndTurn, StartTurn
 from hames.core.state import State
 from hames.core.times import epoch_ms
 from hames.engine.attempt import Attempt, Log
+from hames.engine.beside import beside
 from hames.engine.live import Live
 from hames.engine.loop import (
     end_at_deadline,
@@ -41,6 +43,9 @@ OWNER_POLL_S = 0.25
 STORE_RETRY_S = 1.0
 """Between tries to settle a turn whose store failed (full, read-only): it may get room again."""
 
+PASSING = frozenset({"store_full", "store_unavailable"})
+"""Failures of the store that may pass: another process may free space, or leave the gate."""
+
 Why = Literal["cancel", "deadline", "lost"]
 
 
@@ -59,6 +64,7 @@ class Worker:
         tasks: TaskGroup,
         live: Live,
         on_owner: Callable[[Owner | None], None],
+        report: Callable[[str, BaseException], None],
         settle_only: bool = False,
     ) -> None:
         self.session_id = session_id
@@ -71,6 +77,7 @@ class Worker:
         self._tasks = tasks
         self._live = live
         self._on_owner = on_owner
+        self._report = report
         self._equipment: Equipment | None = None
         self._log = Log(store, session_id, world.limits["pageBytes"])
         self._scope = anyio.CancelScope()
@@ -84,14 +91,15 @@ class Worker:
         try:
             with self._scope:
                 while not self._stopping:
-                    await self._serve_one_lease()
+                    await self._serve_until_stopped()
                     if self.settle_only:
                         break
         except HamesError as failure:
             self.failure = failure
         except Exception as error:
             # A top border: a defect ends this session's worker, and neither another session nor the server.
-            self.failure = HarnessFault("internal", f"The worker of {self.session_id} broke: {error!r:.300}")
+            self._report(f"the worker of {self.session_id} broke", error)
+            self.failure = HarnessFault("internal", f"The worker of {self.session_id} broke.")
         finally:
             with anyio.CancelScope(shield=True):
                 await self._leave()
@@ -124,6 +132,15 @@ class Worker:
         """Stop at once, without a terminal: recovery settles what is left from the log."""
         self._stopping = True
         self._scope.cancel()
+
+    async def _serve_until_stopped(self) -> None:
+        """Serve under one lease; a store that cannot be used now is asked again: what was admitted waits for it."""
+        try:
+            await self._serve_one_lease()
+        except HarnessFault as fault:
+            if fault.kind not in PASSING:
+                raise
+            await anyio.sleep(STORE_RETRY_S)
 
     async def _serve_one_lease(self) -> None:
         lease = await self._own()
@@ -262,15 +279,16 @@ class Worker:
         scope = anyio.CancelScope()
         why: list[Why] = []
         failures: list[HamesError] = []
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(self._watch, attempt, scope, why, failures)
-            beside.start_soon(heartbeats, attempt)
-            with scope:
-                try:
+        try:
+            async with beside(partial(self._watch, attempt, scope, why, failures), partial(heartbeats, attempt)):
+                with scope:
                     await run_turn(attempt, self._tasks)
-                except HamesError as failed:
-                    failures.append(failed)  # settled below, outside of the task group, which would wrap it
-            beside.cancel_scope.cancel()
+        except HamesError as failed:
+            failures.append(failed)
+        except Exception as error:
+            # A top border: a defect of ours ends this turn, typed, and neither the session nor the server.
+            self._report(f"turn {attempt.turn_id} broke", error)
+            failures.append(HarnessFault("internal", f"The turn broke inside Hames: {type(error).__name__}."))
         if not attempt.ended:
             await self._settle(attempt, why[0] if why else None, failures[0] if failures else None)
 
@@ -326,7 +344,7 @@ class Worker:
                     raise Refused("lease_lost", f"The attempt of turn {attempt.turn_id} was superseded.")
                 return
             except HarnessFault as fault:
-                if fault.kind not in {"store_full", "store_unavailable"}:
+                if fault.kind not in PASSING:
                     raise
                 failure = failure or fault
             await anyio.sleep(STORE_RETRY_S)

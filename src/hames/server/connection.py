@@ -140,8 +140,8 @@ class Connection:
         )
 
         sent = anyio.Event()
-        named = {entry.params.get("sessionId") for entry in batch.entries if isinstance(entry, rpc.Request)}
-        sessions = [session_id for session_id in named if isinstance(session_id, str)]
+        named = [entry.params.get("sessionId") for entry in batch.entries if isinstance(entry, rpc.Request)]
+        sessions = {session_id for session_id in named if isinstance(session_id, str)}
         for session_id in sessions:
             self._batches.setdefault(session_id, []).append(sent)
 

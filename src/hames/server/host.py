@@ -64,7 +64,7 @@ class Host:
             from hames.engine.service import Service
 
             store, world = self._make()
-            self._service = Service(store, world, self._tasks)
+            self._service = Service(store, world, self._tasks, self.report)
             self._service.owner_listeners.add(self._tell_owner)
         return self._service
 

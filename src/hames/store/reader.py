@@ -132,6 +132,8 @@ class Reader:
             self._moved(heads)
 
     def _poll(self) -> None:
+        self._owners.sweep()
+
         def look(lookup: Lookup) -> None:
             version = lookup.version()
             if version != self._seen_version:

@@ -27,6 +27,11 @@ class Ticket(Generic[T]):
         """It has its result."""
         return self._settled
 
+    @property
+    def failure(self) -> HamesError | None:
+        """Why there is no result, once that is known."""
+        return self._failure
+
     def settle(self, outcome: T | HamesError) -> None:
         """Give it its result, or why there is none; a second one is not heard."""
         if self._settled:

@@ -1,0 +1,195 @@
+"""What a store puts on disk, how it treats what it finds there, and when it works."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from hames.protocol.errors import HarnessFault
+from hames.store import guards
+from hames.store.guards import Gate, WalGuard, Witness, check_witness, network_file_system, process_state
+from store.play import World, chunk, create, fill, running, submission, whole
+from store.process import other
+
+pytestmark = pytest.mark.anyio
+
+
+def commits(world: World) -> int:
+    """How many transactions were committed to the store."""
+    with closing(sqlite3.connect(f"file:{world.directory / 'store.db'}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("select value from meta where key = 'commits'").fetchone()[0])
+
+
+async def test_a_store_is_the_users_alone_and_nothing_but_itself(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        await create(store)
+        names = {path.name for path in disk_world.directory.iterdir()}
+        assert names == {"store.db", "store.db-wal", "store.db-shm", "gate.lock", "key", "live", "bell", "witness"}
+        assert len(os.listdir(disk_world.directory / "live")) == len(os.listdir(disk_world.directory / "bell")) == 1
+
+    assert stat.S_IMODE(disk_world.directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((disk_world.directory / "key").stat().st_mode) == 0o600
+    assert os.listdir(disk_world.directory / "live") == os.listdir(disk_world.directory / "bell") == []
+    assert (disk_world.directory / "store.db-wal").exists()
+
+
+async def test_what_waits_is_committed_together(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        fence = await running(store)
+        before = commits(disk_world)
+
+        tickets = [store.commit("s-1", chunk(fence, "t-1", at)) for at in range(1000)]
+        for ticket in tickets:
+            await ticket.wait()
+
+        assert commits(disk_world) - before < 100
+
+
+async def test_a_refused_command_costs_no_commit(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        await create(store)
+        await store.commit("s-1", submission("t-1", key="k")).wait()
+        before = commits(disk_world)
+
+        assert (await store.commit("s-1", submission("t-1", key="k")).wait()).reply.repeated
+
+        assert commits(disk_world) == before
+
+
+async def test_what_was_given_before_the_close_is_written(disk_world: World) -> None:
+    store = disk_world.make()
+    await store.open()
+    fence = await running(store)
+    tickets = [store.commit("s-1", chunk(fence, "t-1", at)) for at in range(700)]
+
+    await store.aclose()
+
+    assert [(await ticket.wait()).state.seq for ticket in tickets] == list(range(4, 704))
+    async with disk_world.open() as store:
+        assert len(await whole(store)) == 703
+
+
+async def test_the_wal_is_moved_into_the_database_when_nothing_waits(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        await fill(store, 700, text="x" * 9000)
+
+        with anyio.fail_after(30):
+            while (disk_world.directory / "store.db").stat().st_size < 4 * 2**20:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+
+        assert len(await whole(store)) == 700
+
+
+async def test_a_store_that_may_only_be_read_is_read_and_says_why_it_is_not_written(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        await create(store)
+    disk_world.directory.chmod(0o500)
+    try:
+        with other(disk_world.directory, humble=True) as reader:
+            assert reader.ask("load") == {"seq": 1}
+            refused = reader.ask("submit", turn="t-1")
+            assert (refused["kind"], refused["readOnly"]) == ("store_unavailable", True)
+            assert str(disk_world.directory) in refused["why"]
+            assert reader.ask("claim")["kind"] == "store_unavailable"
+
+            disk_world.directory.chmod(0o700)
+            assert reader.ask("submit", turn="t-1") == {"seq": 2}
+    finally:
+        disk_world.directory.chmod(0o700)
+
+
+async def test_a_store_cannot_be_made_where_a_file_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = World("sqlite", tmp_path / "file" / "store").make()
+
+    with pytest.raises(HarnessFault, match="store_unavailable"):
+        await store.open()
+
+
+async def test_a_lost_bell_is_made_up_for_by_looking(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        await create(store)
+        with other(disk_world.directory) as second:
+            for bell in (disk_world.directory / "bell").iterdir():
+                bell.unlink()
+            async with anyio.create_task_group() as group:
+                group.start_soon(store.changed, "s-1", 1)
+                with anyio.fail_after(30):
+                    answer = await anyio.to_thread.run_sync(lambda: second.ask("submit", turn="t-1"))
+                    assert answer == {"seq": 2}
+                    assert await store.changed("s-1", 1) == 2
+
+
+async def test_a_network_file_system_is_refused_with_the_reason(
+    disk_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = await anyio.Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    kinds = frozenset(line.split(" - ")[1].split()[0] for line in mounts.splitlines())
+    monkeypatch.setattr(guards, "_NETWORK_FILE_SYSTEMS", kinds)
+    store = disk_world.make()
+
+    with pytest.raises(HarnessFault, match="network file system") as caught:
+        await store.open()
+
+    assert caught.value.kind == "store_unavailable"
+    assert network_file_system(disk_world.directory) in kinds
+
+
+def test_the_gate_tells_who_holds_it(tmp_path: Path) -> None:
+    holder, waiter = Gate(tmp_path, limit_ms=100), Gate(tmp_path, limit_ms=100)
+    assert holder.enter()
+
+    assert not waiter.enter(patient=False)
+    with pytest.raises(HarnessFault) as caught:
+        waiter.enter()
+    assert caught.value.details["pid"] == os.getpid()
+    assert caught.value.details["state"] == "running"
+
+    holder.leave()
+    assert waiter.enter()
+    waiter.close()
+    holder.close()
+
+
+def test_the_state_of_a_process_is_told_as_far_as_it_can_be() -> None:
+    assert process_state(os.getpid()) == "running"
+    assert process_state(2**22 + 1) == "gone"
+
+
+def test_a_witness_that_is_damaged_says_nothing(tmp_path: Path) -> None:
+    witness = Witness(tmp_path, write=True)
+    assert witness.read() is None
+    witness.write("ab" * 16, 7)
+    assert witness.read() == ("ab" * 16, 7)
+    with open(tmp_path / "witness", "r+b") as file:
+        file.seek(34)
+        file.write(b"\xff")
+    assert witness.read() is None
+    witness.close()
+
+
+def test_a_witness_of_another_store_is_told_apart(tmp_path: Path) -> None:
+    check_witness(tmp_path, ("ab" * 16, 3), "ab" * 16, 3)
+    check_witness(tmp_path, None, "ab" * 16, 0)
+    with pytest.raises(HarnessFault, match="not the one"):
+        check_witness(tmp_path, ("cd" * 16, 3), "ab" * 16, 3)
+
+
+def test_a_wal_that_is_replaced_is_not_the_one_that_was_opened(tmp_path: Path) -> None:
+    wal = tmp_path / "store.db-wal"
+    wal.touch()
+    guard = WalGuard(tmp_path)
+    guard.check()
+
+    (tmp_path / "new").touch()
+    (tmp_path / "new").rename(wal)
+
+    with pytest.raises(HarnessFault, match="replaced"):
+        guard.check()
