@@ -47,6 +47,7 @@ def make_host(
         about_store=lambda: about_store(home),
         about_parts=about_parts,
         preload=preload,
+        preload_turns=preload_turns,
         transport={"kind": "stdio", "framing": framing, "frameInBytes": limits["frameInBytes"]},
         tasks=tasks,
     )
@@ -59,7 +60,11 @@ def preload() -> None:
     for module in ("hames.engine.service", "hames.store", "apsw", "hames.sandbox.local", "hames.tools", "rfc8785"):
         import_module(module)
     prepare_params(("SessionCreate", "SessionResume", "TurnSubmit", "EventsSubscribe", "TurnWait", "TurnCancel"))
-    for module in ("httpx", "jsonschema"):
+
+
+def preload_turns(provider: str) -> None:
+    """The same for what the first turn needs of a model and of tools; after the session is answered, not beside it."""
+    for module in ("jsonschema",) if provider == OFFLINE else ("httpx", "httpcore", "jsonschema"):
         import_module(module)
 
 

@@ -17,6 +17,7 @@ class LoopPort:
     def __init__(self) -> None:
         native: Any = current_token().native_token
         self._soon: Callable[..., Any] = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+        self._later: Callable[..., Any] = getattr(native, "call_soon", None) or native.run_sync_soon
 
     def post(self, function: Callable[..., object], *args: Any) -> bool:
         """Run `function(*args)` soon in the loop, in order of posting; False when the loop has ended."""
@@ -26,3 +27,7 @@ class LoopPort:
             # The loop is closed; trio's RunFinishedError is one too.
             return False
         return True
+
+    def later(self, function: Callable[..., object], *args: Any) -> None:
+        """Run `function(*args)` when the loop has done what is ready now. Called in the loop's own thread."""
+        self._later(function, *args)

@@ -64,9 +64,16 @@ def test_a_run_that_keeps_its_bounds_succeeds() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--only", "speed"), ("--bound", "speed=1"), ("--bound", "ack"), ("--bound", "ack=fast")]
+    "arguments",
+    [
+        ("--only", "speed"),
+        ("--bound", "speed=1"),
+        ("--bound", "ack"),
+        ("--bound", "ack=fast"),
+        ("--directory", "/nowhere/at/all"),
+    ],
 )
-def test_a_name_or_bound_that_means_nothing_is_bad_usage(arguments: tuple[str, ...]) -> None:
+def test_an_option_that_means_nothing_is_bad_usage(arguments: tuple[str, ...]) -> None:
     done = bench(*arguments)
 
     assert done.returncode == 64

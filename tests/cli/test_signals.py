@@ -14,7 +14,7 @@ from fake.provider import FakeProvider, never
 
 BOTH = pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 
-SLEEPER = 'call bash {"command": "trap \'\' TERM; echo $$ > pids; sleep 600 & echo $! > pids; wait"}'
+SLEEPER = 'call bash {"command": "trap \'\' TERM; sleep 600 & echo $$ $! > pids; wait"}'
 """Writes two process ids into a named pipe, so that a test knows that it runs; minds no SIGTERM."""
 
 
@@ -22,8 +22,8 @@ def sleeping(hames: Cli, *options: str) -> tuple[subprocess.Popen[bytes], list[i
     """A run whose tool sleeps, and the tool's processes."""
     os.mkfifo(hames.workspace / "pids")
     process = hames.start("run", *options, SLEEPER)
-    pids = [int((hames.workspace / "pids").read_text()) for _ in range(2)]
-    return process, pids
+    pids = (hames.workspace / "pids").read_text().split()
+    return process, [int(pid) for pid in pids]
 
 
 @BOTH

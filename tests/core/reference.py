@@ -83,7 +83,8 @@ class Session:
             return []
         if turn_id in self.jobs:
             raise No("turn_exists")
-        if self.status == "closed":
+        # A close that waits for the running turn takes nothing more.
+        if self.status == "closed" or (self.running and self.jobs[self.running].asked == "session_closed"):
             raise No("session_closed")
         if delivery == "reject" and (self.running or self.queue):
             raise No("session_busy")

@@ -81,3 +81,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with FakeProvider() as fake, Server(home, env={**compatible(fake.url)}) as server:
         yield Shared(server, fake, workspace, home)
     assert fake.refusals == []
+
+
+def of_shared(name: str) -> Any:
+    """A module's fixture of this name that is a part of `shared`, in place of one of its own for each test."""
+
+    def part(shared: Shared) -> Any:
+        return getattr(shared, name)
+
+    return pytest.fixture(scope="module")(part)

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from e2e.driver import Server, said
+from e2e.fixtures import of_shared
 from fake.provider import FakeProvider, text
 from hames.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from hames.protocol.methods import METHODS
+
+server, fake, workspace = of_shared("server"), of_shared("fake"), of_shared("workspace")
 
 
 def batch(*entries: Any) -> bytes:
@@ -36,7 +39,7 @@ def test_mixed_batch_gets_one_answer_with_a_response_for_each_request(server: Se
         {"jsonrpc": "2.0", "id": "c", "result": {}},
         request("d", "session/get", colour=1),
         {"jsonrpc": "2.0", "id": None, "method": "ping"},
-        request("e", "session/list"),
+        request("e", "session/list", query="no such session"),
     ]
 
     responses = server.exchange(batch(*entries), answers=6)
@@ -72,37 +75,39 @@ def test_method_that_may_wait_is_refused_in_a_batch(server: Server, method: str)
 
 
 def test_subscribing_is_refused_in_a_batch(server: Server, workspace: Path) -> None:
-    server.create(workspace, "s1", subscribe={})
+    server.create(workspace, "b1")
     wish = {"workspace": str(workspace), "subscribe": {}}
 
     responses = server.exchange(
         batch(
-            request("a", "session/create", sessionId="s2", **wish),
-            request("b", "session/resume", sessionId="s1", subscribe={}),
+            request("a", "session/create", sessionId="b2", **wish),
+            request("b", "session/resume", sessionId="b1", subscribe={}),
         ),
         answers=2,
     )
 
     assert codes(responses) == {"a": INVALID_REQUEST, "b": INVALID_REQUEST}
-    assert server.refused("session/get", sessionId="s2")["data"]["kind"] == "session_not_found"
+    assert server.refused("session/get", sessionId="b2")["data"]["kind"] == "session_not_found"
 
 
 def test_receipt_in_a_batch_precedes_the_events_of_its_turn(
     server: Server, workspace: Path, fake: FakeProvider
 ) -> None:
     fake.script(text("one"))
-    server.create(workspace, "s1")
-    server.expect("a", "turn/submit")
+    server.create(workspace, "r1")
+    server.expect("receipt", "turn/submit")
 
     # The document takes long the first time: the batch's answer waits for it.
     server.exchange(
-        batch(request("a", "turn/submit", sessionId="s1", turnId="t1", input=said("x")), request("b", "rpc.discover")),
+        batch(
+            request("receipt", "turn/submit", sessionId="r1", turnId="r", input=said("x")), request("b", "rpc.discover")
+        ),
         answers=2,
     )
 
-    assert server.finish("s1", "t1")["status"] == "completed"
-    receipt = server.answer_frame("a").index
-    first = server.wait_for(lambda frame: frame.event is not None and frame.event.get("turnId") == "t1")
+    assert server.finish("r1", "r")["status"] == "completed"
+    receipt = server.answer_frame("receipt").index
+    first = server.wait_for(lambda frame: frame.event is not None and frame.event.get("turnId") == "r")
     assert receipt < first.index
 
 
@@ -110,14 +115,14 @@ def test_requests_on_one_session_in_a_batch_are_served_in_order(
     server: Server, workspace: Path, fake: FakeProvider
 ) -> None:
     fake.answer = lambda _: text("ok")
-    create = request("c", "session/create", workspace=str(workspace), sessionId="s1")
+    create = request("c", "session/create", workspace=str(workspace), sessionId="o1")
     submits = [
-        request(f"r{n}", "turn/submit", sessionId="s1", turnId=f"t{n}", input=said(str(n))) for n in range(1, 20)
+        request(f"r{n}", "turn/submit", sessionId="o1", turnId=f"t{n}", input=said(str(n))) for n in range(1, 20)
     ]
 
     responses = server.exchange(batch(create, *submits), answers=20)
 
     assert all("result" in response for response in responses)
-    server.finish("s1", "t19")
-    queued = [entry["event"]["turnId"] for entry in server.log("s1", types=["turn.queued"])]
+    server.finish("o1", "t19")
+    queued = [entry["event"]["turnId"] for entry in server.log("o1", types=["turn.queued"])]
     assert queued == [f"t{n}" for n in range(1, 20)]

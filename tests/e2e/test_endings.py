@@ -81,7 +81,7 @@ ENDINGS: dict[str, Callable[[Server], None]] = {
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
-@pytest.mark.parametrize("ending", ["EOF", "SIGTERM"])
+@pytest.mark.parametrize("ending", ["EOF", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_server_ends_well_in_each_phase_and_the_log_is_settled(
     start: Start, server: Server, workspace: Path, fake: FakeProvider, phase: Phase, ending: str
 ) -> None:

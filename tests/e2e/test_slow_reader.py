@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from e2e.checks import TERMINALS
 from e2e.driver import TIMEOUT_S, Server
 from e2e.fixtures import Start
 from fake.provider import FakeProvider, calls, delta_text, deltas, last_user_text, partial, stall, text
 
 DELTAS = 50_000
+pytestmark = pytest.mark.slow
+
 ALLOWED_BYTES = 20_000_000
 """What memory may grow by; the previews alone that are dropped would be more than half of it."""
 

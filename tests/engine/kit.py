@@ -322,14 +322,18 @@ class FakeWorld:
 
 
 class FaultyStore(MemoryStore):
-    """A store that has no room for the commands that `refuses` fits."""
+    """A store that has no room for the commands that `refuses` fits; `after` is told of the others once they stand."""
 
     refuses: Callable[[Command], bool] | None = None
+    after: Callable[[Command], object] | None = None
     refused = 0
 
     def commit(self, session_id: str, command: Command) -> Pending:
         if self.refuses is None or not self.refuses(command):
-            return super().commit(session_id, command)
+            pending = super().commit(session_id, command)
+            if self.after is not None:
+                self.after(command)
+            return pending
         self.refused += 1
         ticket: Ticket[Committed] = Ticket()
         ticket.settle(HarnessFault("store_full", boundary="artifact_store"))

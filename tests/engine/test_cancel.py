@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from engine.kit import SID, Call, Cluster, FakeTool, Gate, Process, Think, bench, cluster, failed, said, waiting
+from hames.core.commands import CancelTurn, Command, Record
 from hames.core.conversation import AssistantMessage, ToolResult
 from hames.protocol.errors import Refused
 
@@ -157,12 +158,16 @@ async def test_cancelling_in_a_retry_wait() -> None:
 
 async def test_cancelling_after_a_result_and_before_the_next_request() -> None:
     async with bench(FakeTool("look")) as (c, p):
+
+        def cancel_at_the_result(command: Command) -> None:
+            if isinstance(command, Record) and command.drafts[0].type == "tool.completed":
+                p.store.after = None
+                p.store.commit(SID, CancelTurn({"principal": "user"}, "t-1"))
+
+        p.store.after = cancel_at_the_result
         c.provider.script([Call("look", {"n": 1})])
         await p.submit()
-        # The cancel is committed right at the result, before the engine comes to ask again.
-        await c.event("tool.completed")
-        await p.cancel("t-1")
-        await p.finish("t-1")
+        assert (await p.finish("t-1")).status == "cancelled"
         assert c.of("tool.completed")[0]["data"]["outcome"] == "ok"
         await settled_and_usable(c, p)
 

@@ -146,6 +146,7 @@ class Life:
         self.over = True
         self.process.store.refuses = None
         self.c.provider.answers.clear()
+        assert self.process.service.failure(SID) is None, "a worker ends by itself only where nothing can be done"
         await self.process.resume()
         while True:
             for gate in Gate.made:

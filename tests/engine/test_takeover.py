@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from engine.kit import SID, Call, Cluster, FakeTool, Gate, Process, bench, cluster, said, waiting
-from hames.core.commands import Draft, Ending, EndTurn, Record
+from hames.core.commands import CancelTurn, Command, Draft, Ending, EndTurn, Record, StartTurn
 from hames.core.conversation import ToolResult
 from hames.ports import ToolContext, ToolOutcome
 from hames.protocol.errors import Refused
@@ -174,9 +174,29 @@ async def test_a_cancel_that_was_durable_is_settled_by_recovery() -> None:
         assert (whole["inContext"], whole["cause"]) == (True, "interrupted")
 
 
-def cancel_command() -> Any:
-    from hames.core.commands import CancelTurn
+async def test_a_cancel_in_the_midst_of_recovery_keeps_the_turn_from_starting_again() -> None:
+    async with cluster() as c:
+        gate = Gate()
+        c.provider.script([gate])
+        first = await running(c)
+        await gate.come()
+        await first.die()
+        second = await c.start()
 
+        def cancel_first(command: Command) -> bool:
+            if isinstance(command, StartTurn):
+                second.store.refuses = None
+                second.store.commit(SID, cancel_command())
+            return False
+
+        second.store.refuses = cancel_first
+        await second.resume()
+        assert (await second.finish()).status == "cancelled"
+        assert len(c.of("turn.started")) == 1
+        assert len(c.provider.requests) == 1
+
+
+def cancel_command() -> CancelTurn:
     return CancelTurn({"principal": "user"}, "t-1")
 
 

@@ -13,7 +13,7 @@ from e2e.driver import said
 ODD_VALUES: list[Any] = [
     *(None, True, False, 0, -0.0, 1.5, -1, 2**31, 2**53, 2**63, 2**64, 10**40, 1e308),
     *("", "\x00", "\u2028", "\ud83d", "../../..", "x" * 5_000, "s1", "t1", "0." + "0" * 12, "%s%n", "1" * 400),
-    *([], {}, [[]], [None] * 50, {"": {}}, {"id": 1}, {"text": "x", "type": "text"}),
+    *([], {}, [[]], [None] * 50, {"": {}}, {"id": "odd"}, {"text": "x", "type": "text"}),
 ]
 ODD_BYTES = [b"\x00", b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\xe2\x80\xa8", b"\r", b"\n", b"\n\n", b"\\ud800"]
 ODD_BYTES += [

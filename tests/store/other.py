@@ -57,6 +57,8 @@ async def obey(store: SqliteStore, order: dict[str, Any]) -> None:
             say(seq=(await store.load(session_id)).state.seq)
         case "claim":
             say(fence=await take(store, session_id))
+        case "chunk":
+            say(seq=(await store.commit(session_id, chunk(order["fence"], "t-1", 0)).wait()).state.seq)
         case "changed":
             say(seq=await store.changed(session_id, order["after"]))
         case "hold":

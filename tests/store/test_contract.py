@@ -378,16 +378,16 @@ async def test_sessions_are_listed_newest_first_and_found_by_part_of_title_or_id
     async with world.open() as store:
         for n in range(5):
             await create(store, f"s-{n}")
-        await store.commit("s-3", UpdateSession("Mend the ROOF", BY)).wait()
+        await store.commit("s-3", UpdateSession("Mend the ROOF, É", BY)).wait()
 
         page = await store.sessions(workspace=None, query=None, before=None, limit=2)
         rest = await store.sessions(workspace="/work", query=None, before=page[-1][0], limit=9)
 
         assert [loaded.state.session_id for _, loaded in page + rest] == ["s-4", "s-3", "s-2", "s-1", "s-0"]
         assert await store.sessions(workspace="/elsewhere", query=None, before=None, limit=9) == []
-        for query in ("the roof", "S-3"):
+        for query in ("the roof", "é", "S-3"):
             found = await store.sessions(workspace=None, query=query, before=None, limit=9)
-            assert [loaded.state.title for _, loaded in found] == ["Mend the ROOF"]
+            assert [loaded.state.title for _, loaded in found] == ["Mend the ROOF, É"]
         assert await store.sessions(workspace=None, query="100%", before=None, limit=9) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any
 import anyio
 import pytest
 
+from hames.core.commands import Command, Draft, Record
 from hames.protocol.errors import HarnessFault, Refused
 from hames.store import SqliteStore
-from store.play import World, create, fill, folded, parse, submission, take, whole
+from store.play import World, chunk, create, fill, folded, parse, submission, take, whole
 
 pytestmark = pytest.mark.anyio
 
@@ -376,3 +378,44 @@ async def test_a_full_disk_fails_what_does_not_fit_and_works_again_with_room(dis
         assert (await store.load("s-1")).state == folded("s-1", await whole(store))
         with anyio.fail_after(30):
             assert await take(store) == 1
+
+
+async def held_back(store: SqliteStore, commands: list[Command]) -> list[str]:
+    """Give commands while the writer is busy, so that they share a batch; what became of each."""
+    busy = threading.Event()
+    store._give(lambda _: busy.wait(30))
+    tickets = [store.commit("s-1", command) for command in commands]
+    busy.set()
+    outcomes: list[str] = []
+    for ticket in tickets:
+        try:
+            outcomes.append(str((await ticket.wait()).state.seq))
+        except HarnessFault as fault:
+            outcomes.append(fault.kind)
+    return outcomes
+
+
+async def test_of_a_batch_that_does_not_fit_only_what_is_too_large_fails(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        assert isinstance(store, SqliteStore)
+        await create(store)
+        await limit_pages(store, 60)
+
+        outcomes = await held_back(
+            store, [submission("t-1"), submission("t-2", digest="d" * 500_000), submission("t-3")]
+        )
+
+        assert outcomes == ["2", "store_full", "3"]
+        assert (await store.load("s-1")).state == folded("s-1", await whole(store))
+
+
+async def test_a_command_that_cannot_be_written_fails_alone_and_the_writer_lives(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        assert isinstance(store, SqliteStore)
+        fence = await fill(store, 5)
+        bad = Record(fence, "t-1", (Draft("message.chunk", {"text": object()}),))
+
+        outcomes = await held_back(store, [chunk(fence, "t-1", 9), bad, chunk(fence, "t-1", 10)])
+
+        assert outcomes == ["6", "internal", "7"]
+        assert (await store.check()) == {"status": "ok"}

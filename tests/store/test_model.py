@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -183,5 +184,5 @@ def _plain(committed: Committed) -> Any:
     return committed.state.digest(), committed.state.session_id, events, committed.reply, seqs, ended
 
 
-TestPair = Pair.TestCase
+TestPair = pytest.mark.slow(Pair.TestCase)
 TestPair.settings = settings(max_examples=settings().max_examples // 4, stateful_step_count=30, deadline=None)

@@ -64,6 +64,7 @@ async def test_a_stopped_owner_is_stale_and_cannot_commit_after_it_was_taken_ove
             assert await take(store, force=True) == fence + 1
 
             second.signal(signal.SIGCONT)
+            assert second.ask("chunk", fence=fence)["kind"] == "lease_lost"
             assert second.ask("submit", turn="t-9")["seq"] == 4
             assert (await store.owner("s-1")).mine  # type: ignore[union-attr]
 

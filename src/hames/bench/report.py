@@ -17,7 +17,7 @@ from hames import __version__
 from hames.bench.bed import Bed
 from hames.bench.driver import BenchFailed, python
 from hames.bench.table import GATES, Figure, Row, broken, judge
-from hames.protocol.errors import HamesError
+from hames.protocol.errors import HamesError, HarnessFault
 
 COLUMNS = f"{'row':<17}{'figure':>12} {'unit':<10}{'best':>11}{'floor':>11}{'ratio':>8}  {'bound':<14}{'n':>6}  ok"
 
@@ -62,7 +62,10 @@ def _model(directory: Path) -> Iterator[int]:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory) as process:
         assert process.stdout is not None
         try:
-            yield int(process.stdout.readline() or 0)
+            port = process.stdout.readline()
+            if not port:
+                raise HarnessFault("internal", "The model of the benchmark did not start.")
+            yield int(port)
         finally:
             assert process.stdin is not None
             process.stdin.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -41,6 +42,8 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         bounds = dict(_bound(text) for text in arguments.bound)
     except ValueError as error:
         raise Refused("invalid_config", f"{error}.") from error
+    if arguments.directory is not None and not os.access(arguments.directory, os.W_OK | os.X_OK):
+        raise Refused("invalid_config", f"{arguments.directory[:200]!r} is not a directory that can be written to.")
     started = perf_counter()
     if not arguments.json:
         print(COLUMNS, flush=True)

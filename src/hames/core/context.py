@@ -77,6 +77,8 @@ class Conversation:
         self._answer: _Answer | None = None
         self._calls: dict[str, _Answer] = {}
         self._notes: list[str] = []
+        self._settled: list[Message] = []
+        self._settled_entries = 0
 
     def apply(self, event: Event) -> None:
         """Fold `event`; types that are not of the conversation only move `seq`."""
@@ -92,8 +94,8 @@ class Conversation:
 
     def messages(self) -> tuple[Message, ...]:
         """The history, sendable: see `history_faults`."""
-        messages: list[Message] = []
-        for entry in self._entries:
+        messages = self._settled[:]
+        for entry in self._entries[self._settled_entries :]:
             if isinstance(entry, _Said):
                 if not entry.text:
                     continue
@@ -106,6 +108,20 @@ class Conversation:
                 messages.append(AssistantMessage(entry.text, tuple(entry.calls), entry.parts))
                 messages += [self._result(entry, call) for call in entry.calls]
         return tuple(messages)
+
+    def settle(self) -> int:
+        """Keep the messages that can no longer change, so that the next request costs only what is new.
+
+        Returns how many they are: all up to the newest answer that is whole and has been answered by something.
+        """
+        for place in range(len(self._entries) - 1, self._settled_entries - 1, -1):
+            entry = self._entries[place]
+            if isinstance(entry, _Answer) and entry is not self._answer and len(entry.results) == len(entry.calls):
+                entries, self._entries = self._entries, self._entries[: place + 1]
+                self._settled = list(self.messages())
+                self._entries, self._settled_entries = entries, place + 1
+                break
+        return len(self._settled)
 
     def progress_open(self) -> dict[str, ToolCall]:
         """Calls of the running turn that have no result, in order."""

@@ -5,7 +5,7 @@ A provider adapter turns a `ModelRequest` into its own body and its answer into 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -123,8 +123,10 @@ class Reply:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def history_faults(messages: tuple[Message, ...]) -> list[str]:
+def history_faults(messages: Sequence[Message], *, checked: int = 0) -> list[str]:
     """Why a provider would refuse `messages`; empty when it would not (invariant 5).
+
+    The first `checked` were found good before, with a result for every call among them.
 
     Checked before every request: each call has exactly one result, results stand right after the message that
     asked, ids are unique within a message, nothing is empty, the first message is a user's, and every string
@@ -134,7 +136,7 @@ def history_faults(messages: tuple[Message, ...]) -> list[str]:
     if not messages or not isinstance(messages[0], UserMessage):
         faults.append("the first message is not a user's")
     open_calls: dict[str, str] = {}
-    for place, message in enumerate(messages):
+    for place, message in enumerate(messages[checked:], checked):
         faults += [f"message {place}: {fault}" for fault in _faults(message, open_calls)]
     faults += [f"call {call} has no result" for call in open_calls]
     return faults

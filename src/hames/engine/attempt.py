@@ -28,6 +28,8 @@ class Log:
 
     def __init__(self, store: Store, session_id: str, page_bytes: int) -> None:
         self.conversation = Conversation()
+        self.checked = 0
+        """Messages of it that were found sendable and cannot change."""
         self._store = store
         self._session_id = session_id
         self._page_bytes = page_bytes
@@ -89,14 +91,14 @@ class Attempt:
         self.ended = False
         self.may_still_run: list[Any] = []
         self._store = store
-        self._log = log
+        self.log = log
         self._pending: list[Pending] = []
         self._known = 0
 
     @property
     def conversation(self) -> Conversation:
         """Folded up to the last flush."""
-        return self._log.conversation
+        return self.log.conversation
 
     @property
     def progress(self) -> Progress:
@@ -105,7 +107,7 @@ class Attempt:
         Raises:
             HarnessFault: `internal`, when the turn has ended.
         """
-        progress = self._log.conversation.progress
+        progress = self.log.conversation.progress
         if progress is None:
             raise HarnessFault("internal", f"turn {self.turn_id} has no progress: it has ended")
         return progress
@@ -156,5 +158,5 @@ class Attempt:
         with anyio.CancelScope(shield=True):
             committed = await pending.wait()
             self.state = committed.state
-            await self._log.take(committed)
+            await self.log.take(committed)
         return committed

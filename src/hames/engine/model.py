@@ -82,9 +82,11 @@ def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
         tools=tuple(tool.spec for tool in attempt.equipment.tools),
         fallback=step.fallback,
     )
-    faults = history_faults(request.messages)
+    checked, attempt.log.checked = attempt.log.checked, 0
+    faults = history_faults(request.messages, checked=checked)
     if faults:
         raise HarnessFault("internal", "the history is not sendable", boundary="integration", faults=faults[:10])
+    attempt.log.checked = attempt.conversation.settle()
     return request
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Host:
     """The parts behind a connection.
 
-    `make` gives the store and the world, `preload` loads what they need; `about_store` and `about_parts` describe
-    them without making them.
+    `make` gives the store and the world, `preload` and `preload_turns` load what they need; `about_store` and
+    `about_parts` describe them without making them.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Host:
         about_store: Callable[[], Mapping[str, Any]],
         about_parts: Callable[[], Mapping[str, Any]],
         preload: Callable[[], None],
+        preload_turns: Callable[[str], None],
         transport: Mapping[str, Any],
         tasks: TaskGroup,
     ) -> None:
@@ -47,6 +48,8 @@ class Host:
         self.leaving = anyio.Event()
         self._make = make
         self._preload = preload
+        self._preload_turns = preload_turns
+        self._turns_loaded = False
         self._tasks = tasks
         self._service: Service | None = None
 
@@ -55,6 +58,17 @@ class Host:
 
         async def load() -> None:
             await anyio.to_thread.run_sync(self._preload, abandon_on_cancel=True)
+
+        self._tasks.start_soon(load)
+
+    def warm_up_turns(self, provider: str) -> None:
+        """Load what the first turn of a session with this provider will need, once the session is answered."""
+        if self._turns_loaded:
+            return
+        self._turns_loaded = True
+
+        async def load() -> None:
+            await anyio.to_thread.run_sync(self._preload_turns, provider, abandon_on_cancel=True)
 
         self._tasks.start_soon(load)
 

@@ -1,4 +1,4 @@
-"""Descriptors 0 and 1 as the connection: claimed at start, read by one thread, written by another.
+"""Descriptors 0 and 1 as the connection: claimed at start, read by a thread, written by the loop and another.
 
 Rule 1: nobody but `Writer` writes to the claimed descriptor; descriptor 1 is stderr from then on, also for children,
 C code and `print`.
@@ -19,6 +19,7 @@ import errno
 import io
 import os
 import select
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -280,8 +281,18 @@ class _ParentWatch:
             self._pidfd = -1
 
 
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
 class Writer:
-    """Writes frames to a descriptor in a thread of its own, in order, as few writes as there can be.
+    """Writes frames to a descriptor, in order, as few writes as there can be.
+
+    Frames of one turn of the loop are gathered. What fits into a pipe that has room is written at once: waking a thread
+    costs more than the write. Everything else is written by a thread, which may block.
 
     `on_broken(error)` is called once in the loop when the peer no longer takes anything; what is sent then or waits
     is dropped. All methods are called in the loop.
@@ -292,6 +303,12 @@ class Writer:
         self._port = port
         self._on_broken = on_broken
         self._frames: SimpleQueue[bytes | None] = SimpleQueue()
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._flush_is_due = False
+        self._is_pipe = _is_pipe(descriptor)
+        self._handed_bytes = 0
+        self._direct_bytes = 0
         # Each counter has one thread that writes it, so that neither needs a lock.
         self._sent_bytes = 0
         self._written_bytes = 0
@@ -308,12 +325,54 @@ class Writer:
     @property
     def pending_bytes(self) -> int:
         """Bytes sent that the descriptor has not taken; 0 once it is broken."""
-        return 0 if self._broken else self._sent_bytes - self._written_bytes
+        return 0 if self._broken else self._sent_bytes - self._direct_bytes - self._written_bytes
 
     def send(self, frame: bytes) -> None:
         """Queue one encoded frame. Never waits."""
         self._sent_bytes += len(frame)
-        self._frames.put(frame)
+        self._gathered.append(frame)
+        self._gathered_bytes += len(frame)
+        if self._gathered_bytes >= WRITE_BYTES:
+            self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._port.later(self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._flush_is_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._gathered:
+            return
+        data = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        if self._broken or self._write_at_once(data):
+            return
+        self._handed_bytes += len(data)
+        self._frames.put(data)
+
+    def _write_at_once(self, data: bytes) -> bool:
+        """Write to a pipe that has room, when nothing waits before it; False where the thread must do it."""
+        if not self._is_pipe or len(data) > select.PIPE_BUF or self._handed_bytes != self._written_bytes:
+            return False
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        # A pipe is writable when PIPE_BUF bytes fit (pipe(7)): the write neither blocks nor is it cut.
+        if not any(events & select.POLLOUT for _, events in poll.poll(0)):
+            return False
+        try:
+            os.write(self._descriptor, data)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._broken = True
+            self._on_broken(error)
+            self._release()
+            return True
+        self._direct_bytes += len(data)
+        return True
 
     async def room(self, limit_bytes: int) -> None:
         """Wait until fewer than `limit_bytes` are pending, or the connection is broken."""
@@ -335,12 +394,14 @@ class Writer:
         """Wait until everything sent is written; False if it was not within the time, or never will be."""
         import anyio
 
+        self._flush()
         with anyio.move_on_after(timeout_s):
             await self.room(1)
         return not self._broken and self.pending_bytes == 0
 
     def close(self, timeout_s: float) -> None:
         """Write what waits and end the thread; give up after `timeout_s`, which blocks the loop: `drain` first."""
+        self._flush()
         self._frames.put(None)
         if self._thread.ident is not None:
             self._thread.join(timeout_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ class Bell:
         self._directory_fd = os.open(directory / "bell", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         through_proc = Path(f"/proc/self/fd/{self._directory_fd}")
         self._base = through_proc if through_proc.exists() else directory / "bell"
+        self._owner_id = owner_id
         self._name = f"{owner_id}.sock"
         self._path = directory / "bell" / self._name
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -42,8 +43,10 @@ class Bell:
         self._thread.start()
         return True
 
-    def ring(self, others: Iterable[str], session_ids: Iterable[str]) -> None:
+    def ring(self, others: Sequence[str], session_ids: Iterable[str]) -> None:
         """Tell `others` (owner ids) that these sessions moved."""
+        if not others:
+            return
         text = "\n".join(session_ids).encode()
         if len(text) > MOST_BYTES:
             text = b""
@@ -55,6 +58,8 @@ class Bell:
         """Stop listening, remove the socket."""
         self._closing = True
         if self._thread.is_alive():
+            # Either wakes the thread: the ring unless the socket's file is gone, the shutdown on Linux.
+            self.ring([self._owner_id], [])
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._thread.join(1)

@@ -7,7 +7,7 @@ Rule 2: no transaction stays open between two calls: a long reader would stop th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import apsw
@@ -31,7 +31,7 @@ _PAGE: Final = (
 """`crc` is taken from the row of `max(id)` (sqlite.org/lang_select.html, "bare columns")."""
 
 _MATCH: Final = (
-    "(?2 is null or workspace = ?2) and (?3 is null or instr(lower(ifnull(title, '') || char(10) || id), ?3))"
+    "(?2 is null or workspace = ?2) and (?3 is null or instr(casefold(ifnull(title, '') || char(10) || id), ?3))"
 )
 
 
@@ -101,6 +101,8 @@ class Lookup:
 
     def __init__(self, side: ReadSide, look: Callable[[str], Owner]) -> None:
         self._connection = side.connection
+        # SQLite's own `lower` knows ASCII only.
+        self._connection.create_scalar_function("casefold", _casefold, 1, deterministic=True)
         self._key = side.key
         self._look = look
         self._sizes: dict[str, Sizes] = {}
@@ -179,7 +181,7 @@ class Lookup:
         found: list[tuple[int, Loaded]] = []
         while len(found) < limit:
             asked = limit - len(found)
-            values = (before, workspace, None if query is None else query.lower(), asked)
+            values = (before, workspace, None if query is None else query.casefold(), asked)
             page = every(self._connection, select, values)
             for each in page:
                 before = each[0]
@@ -215,3 +217,7 @@ class Lookup:
             raise corrupt(row.session_id, seq, "is missing")
         check_cursor(text, seq, hex_, digest, row.seq)
         return seq
+
+
+def _casefold(*values: Any) -> str:
+    return str(values[0]).casefold()

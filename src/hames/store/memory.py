@@ -221,7 +221,7 @@ class MemoryStore:
             title = session.head.state.title or ""
             if before is not None and session.n >= before:
                 continue
-            if query is not None and query.lower() not in f"{title}\n{session.session_id}".lower():
+            if query is not None and query.casefold() not in f"{title}\n{session.session_id}".casefold():
                 continue
             try:
                 loaded = self._loaded(session)

@@ -80,6 +80,7 @@ class Owners:
         """Make the live file and hold its lock until `leave`."""
         self._live.mkdir(mode=0o700, exist_ok=True)
         self._bells.mkdir(mode=0o700, exist_ok=True)
+        self.sweep()
         self._since = rfc3339(time.time_ns() // 1_000_000)
         path = self._live / self.owner_id
         while True:
@@ -92,7 +93,7 @@ class Owners:
         self._fd = fd
         self._write()
         arrived_ns = os.stat(self._live).st_mtime_ns
-        if os.listdir(self._live) == [self.owner_id]:
+        if not self._list():
             self._alone_since = arrived_ns
 
     def leave(self) -> None:
@@ -132,13 +133,19 @@ class Owners:
         went: one `stat`."""
         try:
             changed_ns = os.stat(self._live).st_mtime_ns
-        except FileNotFoundError:
+        except OSError:
             return []
         if self._listed is not None and self._listed[0] == changed_ns:
             return self._listed[1]
-        found = [name for name in os.listdir(self._live) if name != self.owner_id]
+        found = self._list()
         self._listed = (changed_ns, found) if time.time_ns() - changed_ns > _SETTLE_NS else None
         return found
+
+    def _list(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._live) if name != self.owner_id]
+        except OSError:
+            return []
 
     def alone(self) -> bool:
         """No other process has come to the store since this one did: nobody else can have written. One `stat`."""
@@ -153,7 +160,7 @@ class Owners:
         elif not self._alone_surely:
             if time.time_ns() - changed_ns < _SETTLE_NS:
                 return False
-            self._alone_surely = os.listdir(self._live) == [self.owner_id]
+            self._alone_surely = not self._list()
             if not self._alone_surely:
                 self._alone_since = None
         return self._alone_since is not None

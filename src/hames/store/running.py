@@ -84,20 +84,17 @@ def _open(
     if read_only is None:
         side = open_for_writing(directory, limits)
         key, store_id = side.key, side.meta.store_id
-        owners.arrive()
     else:
         probe = open_for_reading(directory, limits, guard=False)
         key, store_id = probe.key, probe.store_id
         probe.close()
     reader = Reader(directory, owners, hub, limits=limits, alone=side is None, answer=answer, moved=moved)
-    bell = _hang_bell(directory, owners, reader) if side is not None else None
+    bell = None if side is None else _appear(directory, owners, reader, side)
 
     def publish(batch: Batch) -> None:
         report(batch)
         if batch.heads and bell is not None:
-            others = owners.others()
-            if others:
-                bell.ring(others, batch.heads)
+            bell.ring(owners.others(), batch.heads)
 
     writer = Writer(directory, owners, limits=limits, report=publish)
     if side is not None:
@@ -114,9 +111,15 @@ def _open(
     return Running(key, identity, owners, writer, reader, bell)
 
 
-def _hang_bell(directory: Path, owners: Owners, reader: Reader) -> Bell | None:
-    owners.sweep()
-    bell = Bell(directory, owners.owner_id, reader.hear)
+def _appear(directory: Path, owners: Owners, reader: Reader, side: WriteSide) -> Bell | None:
+    """Make this process known to the others, and hang its bell if that is possible here."""
+    try:
+        owners.arrive()
+        bell = Bell(directory, owners.owner_id, reader.hear)
+    except BaseException:
+        owners.leave()
+        side.close()
+        raise
     if not bell.hang():
         bell.close()
         return None

@@ -65,9 +65,6 @@ class SqliteStore:
             self._running = await ticket.wait()
 
     def _open(self, port: LoopPort, ticket: Ticket[Running]) -> None:
-        # In a thread: SQLite's library is loaded here, and the disk may be slow.
-        from hames.store.running import open_store
-
         def report(batch: Batch) -> None:
             port.post(self._settle, batch)
 
@@ -77,9 +74,18 @@ class SqliteStore:
         def moved(heads: Mapping[str, int]) -> None:
             port.post(self._moved, heads)
 
-        outcome = open_store(
-            self._directory, self._hub, limits=self._limits, reaper=self._reaper, calls=(report, answer, moved)
-        )
+        outcome: Running | HarnessFault
+        try:
+            # In a thread: SQLite's library is loaded here, and the disk may be slow.
+            from hames.store.running import open_store
+
+            outcome = open_store(
+                self._directory, self._hub, limits=self._limits, reaper=self._reaper, calls=(report, answer, moved)
+            )
+        # The border of this thread: whoever waits for it must hear of anything that ends it.
+        except Exception as error:
+            outcome = HarnessFault("internal", f"The store failed to open at {type(error).__name__}.")
+            outcome.__cause__ = error
         port.post(ticket.settle, outcome)
 
     async def aclose(self) -> None:

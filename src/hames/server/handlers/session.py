@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hames.core.commands import SubmitTurn, UpdateSession
@@ -44,6 +45,7 @@ async def session_create(call: Call) -> dict[str, Any]:
     call.connection.sessions.add(session_id)
     # Who runs it is told by `ownership`: the lease is taken behind this answer.
     loaded = replace(await service.load(session_id), owner=None)
+    call.after.append(partial(call.host.warm_up_turns, loaded.snapshot["model"]["provider"]))
     result: dict[str, Any] = {
         "session": _session(loaded),
         "snapshot": loaded.snapshot,
