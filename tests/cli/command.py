@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,18 +39,36 @@ class Cli:
         self.home = home
         self.workspace = workspace
         self.config = home / "config.json"
+        self._started: list[tuple[subprocess.Popen[bytes], threading.Timer]] = []
 
     def start(
         self, *words: str, env: Mapping[str, str | None] | None = None, **options: Any
     ) -> subprocess.Popen[bytes]:
         """Start a command; its streams are pipes unless `options` say otherwise, its stdin `/dev/null`."""
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "hames", *words],
             env=environment(self.home, env),
             cwd=self.workspace,
             **(pipes | options),
         )
+        guard = threading.Timer(2 * TIMEOUT_S, process.kill)  # a test that reads its pipes does not wait for ever
+        guard.daemon = True
+        guard.start()
+        self._started.append((process, guard))
+        return process
+
+    def end(self) -> None:
+        """Kill what still runs, and close what was not read."""
+        for process, guard in self._started:
+            guard.cancel()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
     def __call__(
         self, *words: str, stdin: bytes | IO[bytes] | None = None, env: Mapping[str, str | None] | None = None
@@ -67,7 +86,7 @@ def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Fini
     try:
         out, err = process.communicate(stdin, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.communicate()
         raise
     return Finished(process.returncode, (out or b"").decode(), (err or b"").decode())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ __all__ = ["fake", "home", "workspace"]
 
 
 @pytest.fixture
-def hames(home: Path, workspace: Path) -> Cli:
+def hames(home: Path, workspace: Path) -> Iterator[Cli]:
     """The command line, on a store of its own."""
-    return Cli(home, workspace)
+    cli = Cli(home, workspace)
+    yield cli
+    cli.end()

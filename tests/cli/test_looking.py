@@ -18,7 +18,7 @@ SCRIPT = 'say one\ncall bash {"command": "echo first; echo second; exit 3"}\nsay
 
 
 def record(hames: Cli, *words: str) -> dict[str, Any]:
-    return hames("run", "--json", "--model", "offline", *words).record
+    return hames("run", "--json", *words).record
 
 
 def test_a_replay_tells_the_session_to_a_person(hames: Cli) -> None:
@@ -102,7 +102,6 @@ def test_a_reader_that_has_seen_enough_ends_a_replay_quietly(hames: Cli) -> None
     assert process.wait(30) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
-    process.stderr.close()
 
 
 def test_sessions_are_listed_newest_first_and_found_by_title_and_workspace(hames: Cli, tmp_path: Path) -> None:

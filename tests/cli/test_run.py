@@ -212,7 +212,6 @@ def test_a_reader_that_goes_away_cancels_the_turn(hames: Cli) -> None:
     assert process.wait(30) == 1
     assert process.stderr is not None
     assert "stdout is closed" in process.stderr.read().decode()
-    process.stderr.close()
     session = json.loads(hames("sessions", "list", "--json").out)["sessionId"]
     assert "[cancelled: client, stdout is closed]" in hames("replay", session).out
 

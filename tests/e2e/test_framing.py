@@ -70,9 +70,9 @@ def test_request_in_five_writes_at_odd_bytes_and_many_in_one_write(shared: Share
 
     for begin, end in itertools.pairwise(cuts):
         shared.server.write(data[begin:end])
+    assert shared.server.answer("p")["result"] == {}
     together = shared.server.exchange(b"".join(line(f"m{n}", "ping") for n in range(50)), answers=50)
 
-    assert shared.server.answer("p")["result"] == {}
     assert {response["id"] for response in together} == {f"m{n}" for n in range(50)}
 
 

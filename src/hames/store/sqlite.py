@@ -22,6 +22,7 @@ from hames.store.hub import Hub
 from hames.store.log import weigh
 from hames.store.pages import Bounds
 from hames.store.snapshots import keyed_digest
+from hames.store.tail import Tail
 from hames.store.ticket import Ticket
 from hames.threads import LoopPort
 
@@ -53,6 +54,7 @@ class SqliteStore:
         self._jobs = 0
         self._job_bytes = 0
         self._roomy: anyio.Event | None = None
+        self._tail = Tail()
         self._latest: dict[str, tuple[State, str]] = {}
 
     async def open(self) -> None:
@@ -127,6 +129,8 @@ class SqliteStore:
             if isinstance(outcome, Committed):
                 self._know(outcome.state, outcome.cursor)
             job.ticket.settle(outcome)
+        for session_id, first_seq, lines in batch.lines:
+            self._tail.add(session_id, first_seq, lines)
         self._moved(batch.heads)
         if self._roomy is not None and self._has_room():
             self._roomy.set()
@@ -177,6 +181,10 @@ class SqliteStore:
         types: Sequence[str] | None = None,
     ) -> Page:
         bounds = Bounds.of(limit, max_bytes, types)
+        if before is None:
+            newest = self._tail.read(session_id, after, bounds, head=self._hub.head(session_id))
+            if newest is not None:
+                return newest
         page = await self._ready().reader.ask(lambda lookup: lookup.read(session_id, after, before, bounds))
         self._hub.advance(session_id, page.head_seq)
         return page

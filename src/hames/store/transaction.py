@@ -63,6 +63,7 @@ class Transaction:
     def __init__(self, scene: Scene, cache: Mapping[str, Held], *, epoch: int, now: str) -> None:
         self.changed: dict[str, Held] = {}
         self.appended: dict[str, int] = {}
+        self.lines: list[tuple[str, int, list[bytes]]] = []
         self.dirty = False
         self._scene = scene
         self._connection = scene.connection
@@ -168,6 +169,7 @@ class Transaction:
             self._moved.add(session_id)
         self.changed[session_id] = Held(held.n, step.head, held.state_digest, held.fence, held.owner, held.epoch)
         self.appended[session_id] = step.head.state.seq
+        self.lines.append((session_id, step.rows[0].seq, [row.line for row in step.rows]))
 
     def _new_session(self, session_id: str, command: Command) -> int:
         workspace = workspace_of(command.snapshot) if isinstance(command, CreateSession) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -53,10 +53,12 @@ Outcome = tuple[Job, Any]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a transaction gave: the outcome of each job, and the heads that moved."""
+    """What a transaction gave: the outcome of each job, the heads that moved, and the lines that moved them: session,
+    first seq, lines."""
 
     outcomes: list[Outcome]
     heads: Mapping[str, int]
+    lines: Sequence[tuple[str, int, list[bytes]]] = ()
 
 
 class Writer:
@@ -183,11 +185,13 @@ class Writer:
                 return _failed(batch, translate(error, self._directory))
         outcomes: list[Outcome] = []
         heads: dict[str, int] = {}
+        lines: list[tuple[str, int, list[bytes]]] = []
         for job in batch:
             alone = self._transact(side, [job])
             outcomes += alone.outcomes
             heads.update(alone.heads)
-        return Batch(outcomes, heads)
+            lines += alone.lines
+        return Batch(outcomes, heads, lines)
 
     def _once(self, side: WriteSide, batch: list[Job]) -> Batch:
         connection = side.connection
@@ -210,7 +214,7 @@ class Writer:
         self._sessions.update(transaction.changed)
         if transaction.dirty:
             self._witness(side, commits)
-        return Batch(outcomes, transaction.appended)
+        return Batch(outcomes, transaction.appended, transaction.lines)
 
     def _witness(self, side: WriteSide, commits: int) -> None:
         try:
