@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crash.ledger import Ledger, settle, still_usable
+from crash.waits import until_file, until_gone
 from e2e.driver import Server, compatible, said
 from e2e.fixtures import Start
 from fake.provider import Answer, FakeProvider, calls, partial, stall, text, trickle, wait_for
@@ -170,27 +171,13 @@ def test_a_command_of_a_killed_server_is_ended_and_reported_as_unknown(
     session_id = server.create(workspace)
     turn_id = server.submit(session_id)
     server.wait_event("tool.started")
-    wait_for_file(workspace / "began")
+    until_file(workspace / "began")
     pid = int((workspace / "pid").read_text())
     server.kill()
     second = start()
     second.call("session/resume", sessionId=session_id)
     turn = second.finish(session_id, turn_id)
     assert turn["outcome"]["error"]["kind"] == "lease_lost"
-    wait_until_gone(pid)
+    until_gone(pid)
     assert len(fake.requests) == 1
     still_usable(second, session_id)
-
-
-def wait_for_file(path: Path) -> None:
-    until = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} does not come"
-        time.sleep(0.005)
-
-
-def wait_until_gone(pid: int) -> None:
-    until = time.monotonic() + 20
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < until, f"{pid} still runs"
-        time.sleep(0.005)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Mapping
 
 
@@ -33,6 +34,9 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    # The thread that writes a burst of deltas would wait 5 ms for each turn beside a loop that makes them.
+    sys.setswitchinterval(0.001)
 
     import anyio
 
