@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         arguments = parser_for(words).parse_args(words)
     except _BadUsage as bad:
         sys.stderr.write(bad.text)
-        if words[0] == "run" and not {"--json", "--jsonl"}.isdisjoint(words):
+        if list(words[:1]) == ["run"] and not {"--json", "--jsonl"}.isdisjoint(words):
             from hames.commands.record import failure_record, print_record
 
             print_record(failure_record(bad.message, {"kind": "invalid_config"}, USAGE))

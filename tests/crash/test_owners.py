@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -49,7 +50,8 @@ def test_a_stopped_owner_is_taken_over_and_its_late_writes_are_refused(
     assert (turn["status"], turn["outcome"]["text"]) == ("completed", "whole")
     log = events_of(second, session_id)
     since = next(event["seq"] for event in of_type(log, "turn.started") if event["attempt"] == 2)
-    assert all(event.get("attempt") == 2 for event in log if event["seq"] >= since and "turnId" in event)
+    late = [event for event in log if event["seq"] >= since and event.get("attempt", 2) != 2]
+    assert late == []
     assert "too late" not in str(log)
     # The first goes on serving: this session for readers, others as their owner.
     assert events_of(first, session_id) == log
@@ -220,9 +222,10 @@ def test_who_is_stopped_within_the_gate_costs_others_a_typed_error_and_no_loss(
     sent = [0]
 
     def load() -> None:
-        while not done.is_set():
-            sent[0] += 1
-            first.answer(first.send("session/update", sessionId=session_id, title=f"title {sent[0]}"))
+        with contextlib.suppress(AssertionError):  # it is killed
+            while not done.is_set():
+                sent[0] += 1
+                first.answer(first.send("session/update", sessionId=session_id, title=f"title {sent[0]}"))
 
     writer = threading.Thread(target=load, daemon=True)
     writer.start()

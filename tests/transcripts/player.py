@@ -46,13 +46,13 @@ def write(path: Path, lines: list[Line]) -> None:
 class Player:
     """Plays the client's part to servers that `start` makes in `workspace`; `recorded` holds all lines as they came."""
 
-    def __init__(self, start: Callable[[], Server], workspace: Path) -> None:
+    def __init__(self, start: Callable[[], Server] | None, workspace: Path) -> None:
         self.recorded: list[Line] = []
         self.differences: list[str] = []
         self._start = start
         self._server: Server | None = None
         self._learnt: dict[str, str] = {WORKSPACE: str(workspace)}
-        self._workspace = str(workspace)
+        self.workspace = str(workspace)
         self._taken = 0
         self._last: dict[str, str] = {}
 
@@ -63,21 +63,22 @@ class Player:
 
     def play(self, lines: list[Line]) -> None:
         """Do what the client does, block by block, and look at what the server sent in between."""
-        for line, expected in _steps(lines):
+        for line, expected in steps(lines):
             sent = [self._take_out(frame) for frame in self._act(line)]
             self.recorded += [{"server": frame} for frame in sent]
             if any("server" in other for other in lines):
-                self._compare(expected, sent)
+                self.compare(expected, sent)
 
     def _act(self, line: Line) -> list[Any]:
         """Do one line; what the server sent that belongs to it."""
         if "client" in line:
-            frame = self._put_in(line["client"])
+            frame = self.put_in(line["client"])
             self.recorded.append({"client": self._take_out(frame)})
             return self._exchange(frame)
         self.recorded.append(line)
         match line:
             case {"do": "start"}:
+                assert self._start is not None
                 self._server = self._start()
                 self._taken = 0
             case {"do": "kill -9"}:
@@ -88,7 +89,7 @@ class Player:
             case {"until": str(type_)}:
                 return self._notifications(self.server.wait_for(_is_event(type_), start=self._taken).index + 1)
             case {"do": str(touch)} if touch.startswith("touch "):
-                Path(self._workspace, touch.removeprefix("touch ")).touch()
+                Path(self.workspace, touch.removeprefix("touch ")).touch()
         return []
 
     def _exchange(self, frame: Any) -> list[Any]:
@@ -104,12 +105,13 @@ class Player:
         self._remember(answer.value.get("result", {}))
         return [*before, answer.value]
 
-    def _put_in(self, value: Any) -> Any:
+    def put_in(self, value: Any) -> Any:
+        """A frame of the client with what was learnt in this run."""
         match value:
             case dict():
-                return {key: self._put_in(member) for key, member in value.items()}
+                return {key: self.put_in(member) for key, member in value.items()}
             case list():
-                return [self._put_in(member) for member in value]
+                return [self.put_in(member) for member in value]
             case str():
                 return self._learnt.get(value, self._last.get(value, value))
             case _:
@@ -132,15 +134,22 @@ class Player:
                 self._remember(params)
         return told
 
+    def learn(self, recorded: str, now: str | None) -> None:
+        """A value of the recorded run is this one in the present run."""
+        if now is not None:
+            self._learnt[recorded] = now
+
     def _remember(self, place: dict[str, Any]) -> None:
         if "cursor" in place:
             self._last["@cursor"] = place["cursor"]
 
     def _take_out(self, value: Any) -> Any:
-        text = json.dumps(value).replace(self._workspace, WORKSPACE)
+        text = json.dumps(value).replace(self.workspace, WORKSPACE)
         return json.loads(text)
 
-    def _compare(self, expected: list[Any], sent: list[Any]) -> None:
+    def compare(self, expected: list[Any], sent: list[Any]) -> None:
+        """Note what differs, and learn what may."""
+        sent = [self._take_out(frame) for frame in sent]
         # Deltas may be dropped, and are: a subscription that is not caught up gets none.
         expected = [frame for frame in expected if frame.get("method") != "delta"]
         sent = [frame for frame in sent if frame.get("method") != "delta"]
@@ -172,7 +181,7 @@ class Player:
             yield from self._differ(wanted, got, where)
 
 
-def _steps(lines: list[Line]) -> Iterator[tuple[Line, list[Any]]]:
+def steps(lines: list[Line]) -> Iterator[tuple[Line, list[Any]]]:
     """Each line of the client with the server's that follow it."""
     line: Line | None = None
     expected: list[Any] = []

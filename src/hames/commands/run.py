@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; not with --session")
     parser.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
     parser.add_argument("--session", metavar="ID", help="go on with this session instead of a new one")
+    parser.add_argument("--id", metavar="ID", help="id of the new session (default: one is made up); not with --session")
     parser.add_argument("--title", metavar="TEXT", help="title of the new session; not with --session")
     parser.add_argument("--steps", metavar="N", type=_positive, help="most model requests")
     parser.add_argument("--timeout-ms", metavar="N", type=_positive, help="most milliseconds from the turn's start")
@@ -84,7 +85,7 @@ def _request(arguments: argparse.Namespace) -> Request:
     from hames.commands.turn import Request
 
     if arguments.session is not None:
-        for name in ("model", "title"):
+        for name in ("model", "id", "title"):
             if getattr(arguments, name) is not None:
                 raise Refused("invalid_config", f"--{name} is for a new session; session {arguments.session} has one.")
     workspace = arguments.workspace
@@ -96,6 +97,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         workspace=None if workspace is None else os.path.realpath(workspace),
         session_id=arguments.session,
         model=arguments.model,
+        new_id=arguments.id,
         title=arguments.title,
         limits={name: value for name, value in wished.items() if value is not None},
         form="jsonl" if arguments.jsonl else "json" if arguments.json else "text",

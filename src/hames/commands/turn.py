@@ -34,6 +34,7 @@ class Request:
     workspace: str | None
     session_id: str | None
     model: str | None
+    new_id: str | None
     title: str | None
     limits: Mapping[str, int]
     form: Form
@@ -127,8 +128,9 @@ class _Run:
         subscribe = {"deltas": wish.form == "text"}
         if wish.session_id is None:
             params: dict[str, Any] = {"workspace": wish.workspace, "subscribe": subscribe}
-            optional = {"model": wish.model, "title": wish.title, "limits": self._ceiling()}
-            params |= {name: value for name, value in optional.items() if value}
+            optional = {"sessionId": wish.new_id, "model": wish.model, "title": wish.title}
+            params |= {name: value for name, value in optional.items() if value is not None}
+            params["limits"] = self._ceiling()
             answer = await self._client.request("session/create", params)
         else:
             params = {"sessionId": wish.session_id, "subscribe": subscribe}
