@@ -29,7 +29,7 @@ def test_a_replay_tells_the_session_to_a_person(hames: Cli) -> None:
     assert lines[1:4] == ["> " + line for line in SCRIPT.split("\n")]
     assert lines[4:] == [
         "one",
-        "$ echo first; echo second; exit 3",
+        "+ echo first; echo second; exit 3",
         "  first",
         "  second",
         "  [Exit code 3.]",

@@ -20,7 +20,7 @@ def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(hames: Cli) -> None:
     script = 'say one\ncall bash {"command": "echo told; exit 3"}\nsay two'
     done = hames("run", script)
     assert (done.code, done.out) == (0, "one\ntwo\n")
-    assert "$ echo told; exit 3" in done.err
+    assert "+ echo told; exit 3" in done.err
     assert "exit code 3" in done.err
     assert "told\n" not in done.err
 

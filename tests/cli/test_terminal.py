@@ -60,4 +60,4 @@ def test_a_program_gets_the_answer_as_it_is(hames: Cli, fake: FakeProvider) -> N
 def test_on_a_terminal_notes_stand_on_lines_of_their_own(hames: Cli) -> None:
     script = 'say before\ncall bash {"command": "exit 3"}\nsay after'
     lines = on_terminal(hames, "run", "--model", "offline", script).decode().splitlines()
-    assert lines[1:] == ["before", "$ exit 3", "  exit code 3", "after"]
+    assert lines[1:] == ["before", "+ exit 3", "  exit code 3", "after"]

@@ -35,7 +35,7 @@ class Model:
             words = partial("slow words ")[0].data  # type: ignore[union-attr]
             return trickle(words, each_ms=1) + text("done")
         tools = [
-            ("bash", {"command": "echo one; sleep 0.0%d; echo two" % chance.randrange(1, 9)}),
+            ("bash", {"command": f"echo one; sleep 0.0{chance.randrange(1, 9)}; echo two"}),
             ("read", {"path": "a.txt"}),
             ("write", {"path": "b.txt", "content": "b" * chance.randrange(1, 100)}),
             ("grep", {"pattern": "a"}),

@@ -19,7 +19,7 @@ from e2e.fixtures import Start
 from engine.rules import check_log
 from fake.provider import FakeProvider, calls, partial, text, wait_for
 
-SHORT_LEASE: dict[str, str | None] = {"HAMES_LIMIT_LEASE_MS": "400", "HAMES_LIMIT_CHUNK_MS": "10"}
+SHORT_LEASE: dict[str, str | None] = {"HAMES_LIMIT_LEASE_MS": "1000", "HAMES_LIMIT_CHUNK_MS": "10"}
 
 
 def events_of(server: Server, session_id: str) -> list[dict[str, Any]]:

@@ -21,6 +21,9 @@ from hames.protocol.chain import cursor, first_digest, next_digest
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 TERMINALS = ("turn.completed", "turn.failed", "turn.cancelled")
 HAMES_ERROR = -32000
+FRAME_BYTES = 32 * 2**20
+"""The default of `limits.frameOutBytes`."""
+
 _SEPARATORS = ("\x85".encode(), "\u2028".encode(), "\u2029".encode())
 _BEFORE_EVENT = re.compile(rb'"cursor":"[^"]*","event":')
 
@@ -104,6 +107,7 @@ def _strict_message(message: Any, *, alone: bool) -> None:
 def check_frames(frames: Sequence[Frame], sent: Mapping[str | int, tuple[str, int]]) -> None:
     """Every rule on the frames of one connection; `sent` by id: the method, and how many frames had come before."""
     for frame in frames:
+        assert len(frame.raw) <= FRAME_BYTES, f"a frame of {len(frame.raw)} bytes"
         check_shape(frame, sent)
     _check_streams(frames)
     _check_receipts(frames, sent)

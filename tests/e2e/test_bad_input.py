@@ -320,3 +320,43 @@ def test_odd_model_names_are_refused_by_name_or_recorded_as_they_are(world: Shar
             route = response["result"]["session"]["model"]
             assert (route["provider"], route["model"]) == ("compatible", model.removeprefix("compatible/"))
     assert "nothing" in json.dumps(world.server.refused("models/list", provider="nothing"))
+
+
+def test_number_that_has_no_canonical_form_is_named(world: Shared) -> None:
+    """Content is digested by RFC 8785, which has no integers beyond what a double holds."""
+    error = world.server.refused("session/create", workspace=str(world.workspace), metadata={"n": 2**60})
+
+    assert (error["code"], error["data"]["path"].split(".")[0]) == (INVALID_PARAMS, "metadata")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("member", ["instructions", "label", "_meta"])
+def test_whatever_is_admitted_can_be_published(world: Shared, member: str) -> None:
+    """Two bytes that leave as six: what fits a frame on its way in may not fit one on its way out."""
+    server = world.server
+    session_id = server.create(world.workspace)
+    large = "\x85" * 7_900_000
+    params: dict[str, Any] = {"sessionId": session_id, "turnId": "t", "input": said("x")}
+    if member == "label":
+        params["input"] = [{"type": "text", "text": "x", "label": "\x85" * 4_096}] * 1_900
+    else:
+        params[member] = large if member == "instructions" else {"large": large}
+    request = {"jsonrpc": "2.0", "id": member, "method": "turn/submit", "params": params}
+
+    (response,) = server.exchange(json.dumps(request, ensure_ascii=False).encode() + b"\n")
+
+    if "error" in response:
+        assert response["error"]["data"]["kind"] == "limit_exceeded"
+    else:
+        server.finish(session_id, "t")
+    events = [entry["event"] for entry in server.log(session_id)]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    # That no frame is larger than is published is checked of all frames.
+
+
+def test_list_of_sessions_answers_whatever_metadata_they_have(world: Shared) -> None:
+    server, large = world.server, {"large": "x" * 9_000_000}
+    for _ in range(4):
+        server.ask("session/create", workspace=str(world.workspace), metadata=large)
+
+    assert "result" in server.ask("session/list")

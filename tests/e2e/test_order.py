@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from e2e.driver import Server, said
+from e2e.driver import Server, line, said
 from fake.provider import FakeProvider, calls, finish, last_user_text, partial, text, wait_for
 
 
@@ -176,6 +176,43 @@ def test_wait_is_cancelled_by_its_id_and_the_turn_goes_on(server: Server, worksp
     server.notify("$/cancelRequest", id=waits[0])
     fake.gate("rest").open()
     assert server.answer(waits[1])["result"]["turn"]["outcome"]["text"] == "half whole"
+
+
+def test_cancel_of_a_wait_needs_its_very_id(server: Server, workspace: Path, fake: FakeProvider) -> None:
+    """`1`, `"1"`, `1.0` and `true` are four things."""
+    fake.script(partial("half ") + wait_for("rest") + partial("whole") + finish())
+    session_id = server.create(workspace)
+    turn_id = server.submit(session_id)
+    number, text_ = 1_000, "1000"
+    for identifier in (number, text_):
+        server.expect(identifier, "turn/wait")
+        server.write(line(identifier, "turn/wait", sessionId=session_id, turnId=turn_id))
+
+    for other in (b"1000.0", b"true", b"null", b"[1000]"):
+        server.write(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%b}}\n' % other)
+    server.notify("$/cancelRequest", id=text_)
+
+    assert server.answer(text_)["error"]["code"] == -32800
+    server.call("ping")
+    assert not server.answered(number)
+    fake.gate("rest").open()
+    assert server.answer(number)["result"]["why"] == "ended"
+
+
+def test_longest_timeouts_are_no_reason_to_fail(server: Server, workspace: Path, fake: FakeProvider) -> None:
+    fake.script(partial("half ") + wait_for("rest") + partial("whole") + finish())
+    session_id = server.create(workspace)
+    turn_id = server.submit(session_id)
+    fake.wait_for_requests(1)
+    longest = 2**53 - 1
+    wait = server.send("turn/wait", sessionId=session_id, turnId=turn_id, timeoutMs=longest)
+    head = server.call("session/get", sessionId=session_id)["cursor"]
+    read = server.send("events/read", sessionId=session_id, after=head, waitMs=longest)
+
+    fake.gate("rest").open()
+
+    assert server.answer(wait)["result"]["why"] == "ended"
+    assert server.answer(read)["result"]["events"]
 
 
 def test_close_of_a_session_whose_tool_runs_lets_the_others_go_on(

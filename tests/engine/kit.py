@@ -326,7 +326,10 @@ class FaultyStore(MemoryStore):
 
     refuses: Callable[[Command], bool] | None = None
     after: Callable[[Command], object] | None = None
-    refused = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.refused = anyio.Event()
 
     def commit(self, session_id: str, command: Command) -> Pending:
         if self.refuses is None or not self.refuses(command):
@@ -334,7 +337,7 @@ class FaultyStore(MemoryStore):
             if self.after is not None:
                 self.after(command)
             return pending
-        self.refused += 1
+        self.refused.set()
         ticket: Ticket[Committed] = Ticket()
         ticket.settle(HarnessFault("store_full", boundary="artifact_store"))
         return ticket
@@ -416,6 +419,13 @@ class Process:
         self.store.beat = lambda: None  # type: ignore[method-assign]
 
 
+async def eventually(condition: Callable[[], object]) -> None:
+    """Until a condition that rings no bell."""
+    with anyio.fail_after(WAIT_S):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+
+
 def by(principal: str) -> dict[str, str]:
     return {"principal": principal, "client": "test", "connectionId": "c-1"}
 
@@ -484,13 +494,6 @@ class Cluster:
                 if len(found) >= count:
                     return found[count - 1]
                 await self._eye.changed(session_id, self._eye.head(session_id))
-
-    async def requests(self, count: int) -> ModelRequest:
-        """The `count`-th request of all, waited for (it follows its event at once)."""
-        with anyio.fail_after(WAIT_S):
-            while len(self.provider.requests) < count:
-                await anyio.sleep(0.001)
-        return self.provider.requests[count - 1]
 
     def check(self) -> None:
         assert self.provider.faults == []

@@ -96,7 +96,6 @@ class _Rules:
             assert self.running is None, "one turn runs at a time"
             assert not self.held, "a held queue starts nothing"
             assert self.waiting.pop(0) == turn_id, "first in, first out"
-            self.held = self.held and bool(self.waiting)
         else:
             assert self.running == turn_id
             assert data["attempt"] == self.attempt + 1

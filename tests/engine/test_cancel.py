@@ -8,6 +8,7 @@ import pytest
 from engine.kit import SID, Call, Cluster, FakeTool, Gate, Process, Think, bench, cluster, failed, said, waiting
 from hames.core.commands import CancelTurn, Command, Record
 from hames.core.conversation import AssistantMessage, ToolResult
+from hames.engine.live import Listener, LiveItem
 from hames.protocol.errors import Refused
 
 pytestmark = pytest.mark.anyio
@@ -134,13 +135,13 @@ async def test_an_abandoned_tool_shows_no_more_output() -> None:
         assert (c.log(), shown.texts) == before
 
 
-class Shown:
+class Shown(Listener):
     """A listener that keeps what it hears."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def delta(self, item: Any, offset: int, text: str) -> None:
+    def delta(self, item: LiveItem, offset: int, text: str) -> None:
         self.texts.append(text)
 
     def heartbeat(self, turn_id: str, phase: str, since_ms: int) -> None:

@@ -7,14 +7,14 @@ import pytest
 
 from engine.kit import SID, Call, FakeTool, Gate, Stop, Think, bench, failed
 from hames.core.conversation import AssistantMessage
-from hames.engine.live import LiveItem
+from hames.engine.live import Listener, LiveItem
 from hames.ports import ProviderFailed
 from hames.protocol.errors import HarnessFault
 
 pytestmark = pytest.mark.anyio
 
 
-class Heard:
+class Heard(Listener):
     """A listener that keeps what it hears, in order."""
 
     def __init__(self) -> None:

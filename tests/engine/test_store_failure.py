@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from engine.kit import SID, Call, FakeTool, Gate, bench, cluster, failed, waiting
+from engine.kit import SID, Answer, Call, FakeTool, Gate, bench, cluster, failed, waiting
 from hames.core.commands import Boundary, Command, EndTurn, Record, StartTurn, SubmitTurn
 from hames.protocol.errors import HarnessFault
 
@@ -55,15 +55,13 @@ async def test_an_admission_that_is_not_durable_is_not_answered() -> None:
 async def test_a_turn_is_settled_when_a_full_store_has_room_again(phase: str) -> None:
     gate = Gate()
     async with bench(FakeTool("act", "execute", body=waiting(gate))) as (c, p):
-        answers = {"model": ["x" * 70, gate, "y"], "tool": [Call("act")], "retry": [gate, *failed()]}
+        answers: dict[str, Answer] = {"model": ["x" * 70, gate, "y"], "tool": [Call("act")], "retry": [gate, *failed()]}
         c.provider.script(answers[phase])
         await p.submit()
         await gate.come()
         p.store.refuses = lambda _command: True
         gate.open()
-        with anyio.fail_after(10):
-            while not p.store.refused:
-                await anyio.sleep(0.001)
+        await p.store.refused.wait()
         await anyio.wait_all_tasks_blocked()
         asked = len(c.provider.requests)
         p.store.refuses = None
@@ -113,9 +111,7 @@ async def test_a_store_that_fails_for_a_moment_does_not_strand_the_queue(fits: t
             await p.steer("on")
             p.store.refuses = lambda command: isinstance(command, fits)
         gate.open()
-        with anyio.fail_after(10):
-            while not p.store.refused:
-                await anyio.sleep(0.001)
+        await p.store.refused.wait()
         await anyio.wait_all_tasks_blocked()
         p.store.refuses = None
         assert (await p.finish("t-1")).ended
@@ -130,9 +126,7 @@ async def test_a_cancel_during_a_failing_store_wins() -> None:
         await gate.come()
         p.store.refuses = lambda command: isinstance(command, EndTurn)
         await p.cancel("t-1")
-        with anyio.fail_after(10):
-            while not p.store.refused:
-                await anyio.sleep(0.001)
+        await p.store.refused.wait()
         p.store.refuses = None
         assert (await p.finish()).status == "cancelled"
 
@@ -149,9 +143,7 @@ async def test_a_full_store_in_one_process_does_not_keep_another_from_taking_ove
         await second.resume()
         first.store.refuses = lambda _command: True
         gate.open()
-        with anyio.fail_after(10):
-            while not first.store.refused:
-                await anyio.sleep(0.001)
+        await first.store.refused.wait()
         await first.die()
         assert (await second.finish()).status == "completed"
         assert (await second.service.load(SID)).state.running is None

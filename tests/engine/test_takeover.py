@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from engine.kit import SID, Call, Cluster, FakeTool, Gate, Process, bench, cluster, said, waiting
+from engine.kit import SID, Call, Cluster, FakeTool, Gate, Process, bench, cluster, eventually, said, waiting
 from hames.core.commands import CancelTurn, Command, Draft, Ending, EndTurn, Record, StartTurn
 from hames.core.conversation import ToolResult
 from hames.ports import ToolContext, ToolOutcome
@@ -105,8 +105,8 @@ async def test_calls_that_were_asked_for_and_not_begun_are_run() -> None:
         first = await c.start()
         await first.create()
         # The process dies before the start of the call is durable.
-        first.store.refuses = lambda command: isinstance(command, Record) and any(
-            draft.type == "tool.started" for draft in command.drafts
+        first.store.refuses = lambda command: (
+            isinstance(command, Record) and any(draft.type == "tool.started" for draft in command.drafts)
         )
         await first.submit()
         await c.event("tool.requested")
@@ -278,9 +278,7 @@ async def test_a_session_whose_commands_cannot_be_ended_is_not_taken() -> None:
         await gate.come()
         first.fall_silent()
         await second.resume()
-        with anyio.fail_after(10):
-            while second.service.failure(SID) is None:
-                await anyio.sleep(0.01)
+        await eventually(lambda: second.service.failure(SID))
         failure = second.service.failure(SID)
         assert failure is not None
         assert failure.details["mayStillRun"] == [4711]

@@ -41,7 +41,16 @@ def corpus(workspace: Path) -> list[dict[str, Any]]:
         ("capabilities/describe", {}),
         ("health/check", {**session, "dependencies": ["store", "workspace"]}),
         ("ping", {"_meta": {"a": [1, "x", None]}}),
-        ("session/create", {"workspace": str(workspace), "sessionId": "s1", "cwd": ".", "limits": {"steps": 3}}),
+        (
+            "session/create",
+            {
+                "workspace": str(workspace),
+                "sessionId": "s1",
+                "cwd": ".",
+                "limits": {"steps": 3},
+                "metadata": {"a": [1, {"b": None}]},
+            },
+        ),
         ("session/create", {"workspace": str(workspace), "idempotencyKey": "k", "subscribe": {"deltas": True}}),
         ("session/resume", {**session, "own": "observe", "subscribe": {}}),
         ("session/get", {**session, "view": True, "limit": 5}),

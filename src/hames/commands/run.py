@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; not with --session")
     parser.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
     parser.add_argument("--session", metavar="ID", help="go on with this session instead of a new one")
-    parser.add_argument("--id", metavar="ID", help="id of the new session (default: one is made up); not with --session")
+    parser.add_argument(
+        "--id", metavar="ID", help="id of the new session (default: one is made up); not with --session"
+    )
     parser.add_argument("--title", metavar="TEXT", help="title of the new session; not with --session")
     parser.add_argument("--steps", metavar="N", type=_positive, help="most model requests")
     parser.add_argument("--timeout-ms", metavar="N", type=_positive, help="most milliseconds from the turn's start")

@@ -19,13 +19,14 @@ _TOLD_ELSEWHERE = frozenset({"session.created", "turn.queued", "message.complete
 
 
 class Showing:
-    """Shows what a client is sent. `ids` are those of session and turn, once they are known; `terminal` is the data
-    of the turn's last event, once it came.
+    """Shows what a client is sent. `ids` are those of session and turn, once they exist; `turn_id` is known before;
+    `terminal` is the data of the turn's last event, once it came.
     """
 
     def __init__(self, streams: Streams, *, form: Literal["text", "json", "jsonl"]) -> None:
         self.form = form
         self.ids: dict[str, str] = {}
+        self.turn_id = ""
         self.terminal: Mapping[str, Any] | None = None
         self._streams = streams
         self._item: str | None = None
@@ -37,11 +38,11 @@ class Showing:
         if self.form == "jsonl":
             self._streams.line(line)
         event = loads(line)["event"]
-        if event["type"] in TERMINAL_TYPES and event.get("turnId") == self.ids.get("turnId", ""):
+        if event["type"] in TERMINAL_TYPES and event.get("turnId") == self.turn_id:
             self.terminal = event["data"]
         if self.form != "text":
             return
-        if event["type"] == "message.completed" and event.get("turnId") == self.ids.get("turnId", ""):
+        if event["type"] == "message.completed" and event.get("turnId") == self.turn_id:
             self._message(event["data"])
         elif event["type"] not in _TOLD_ELSEWHERE:
             text = told(event)
@@ -50,7 +51,7 @@ class Showing:
 
     def notification(self, method: str, params: Mapping[str, Any]) -> None:
         """A preview; other notifications are not shown."""
-        if method == "delta" and params["kind"] == "message" and params["turnId"] == self.ids.get("turnId"):
+        if method == "delta" and params["kind"] == "message" and params["turnId"] == self.turn_id:
             self._text(params["itemId"], params["offset"], params["text"])
 
     def note(self, text: str) -> None:

@@ -55,7 +55,7 @@ def _message(data: Data) -> str:
 
 
 def _tool_started(data: Data) -> str:
-    return f"$ {data['summary']}" if data["effect"] == "execute" else f"* {data['summary']}"
+    return f"+ {data['summary']}" if data["effect"] == "execute" else f"* {data['summary']}"
 
 
 def _tool_completed(data: Data, *, whole: bool) -> str | None:

@@ -5,6 +5,7 @@ create or resume the session -> submit -> show events until the terminal -> reco
 
 from __future__ import annotations
 
+import secrets
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -128,9 +129,9 @@ class _Run:
         subscribe = {"deltas": wish.form == "text"}
         if wish.session_id is None:
             params: dict[str, Any] = {"workspace": wish.workspace, "subscribe": subscribe}
-            optional = {"sessionId": wish.new_id, "model": wish.model, "title": wish.title}
+            optional: dict[str, Any] = {"sessionId": wish.new_id, "model": wish.model, "title": wish.title}
+            optional["limits"] = self._ceiling() or None
             params |= {name: value for name, value in optional.items() if value is not None}
-            params["limits"] = self._ceiling()
             answer = await self._client.request("session/create", params)
         else:
             params = {"sessionId": wish.session_id, "subscribe": subscribe}
@@ -149,8 +150,11 @@ class _Run:
         return {name: value for name, value in self._request.limits.items() if value > defaults[name]}
 
     async def _submit(self, session_id: str) -> Mapping[str, Any]:
+        # The id is ours, so that no event of the turn comes before it is known.
+        self._showing.turn_id = f"t-{secrets.token_hex(10)}"
         params: dict[str, Any] = {
             "sessionId": session_id,
+            "turnId": self._showing.turn_id,
             "input": [{"type": "text", "text": self._request.prompt}],
             "resumeQueue": True,
         }

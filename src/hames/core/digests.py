@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -27,9 +27,18 @@ def content_digest(params: Mapping[str, Any]) -> str:
     """The digest of what a request asks for, less what may differ when it is repeated.
 
     Raises:
-        InvalidParams: a value has no canonical form.
+        InvalidParams: a member has no canonical form.
     """
+    content = {name: value for name, value in params.items() if name not in LEFT_OUT}
     try:
-        return canonical_digest({name: value for name, value in params.items() if name not in LEFT_OUT})
-    except (ValueError, TypeError) as error:
-        raise InvalidParams("", f"a value has no canonical JSON form: {error}") from error
+        return canonical_digest(content)
+    except (ValueError, TypeError):
+        raise next(_without_form(content)) from None
+
+
+def _without_form(content: Mapping[str, Any]) -> Iterator[InvalidParams]:
+    for name, value in content.items():
+        try:
+            canonical_digest(value)
+        except (ValueError, TypeError) as error:
+            yield InvalidParams(name, f"holds a value without a canonical JSON form: {error}")
