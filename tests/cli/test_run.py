@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.command import Cli, finish
-from e2e.driver import compatible
+from e2e.driver import Server, compatible
 from fake.provider import FakeProvider, calls, status, text
 
 MAX_STDIN_BYTES = 10 * 2**20
@@ -85,6 +85,7 @@ def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Pa
     done = hames("run", "--json", "--session", session, "--workspace", str(tmp_path), "say no")
     assert done.code == done.record["exitCode"] == 3
     assert done.record["error"]["kind"] == "authority_mismatch"
+    assert f"workspace: recorded '{hames.workspace}', found '{tmp_path}'" in done.err
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,8 @@ def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Pa
         (["--model", "compatible/x", "x"], "has no address"),
         (["--workspace", "no/such/place", "x"], "is not a directory"),
         (["--session", "s-1", "--model", "offline", "x"], "--model is for a new session"),
+        (["--session", "s-1", "--id", "s-2", "x"], "--id is for a new session"),
+        (["--id", "not an id", "x"], "params.sessionId must match"),
         ([" \n"], "The prompt is empty"),
         ([os.fsdecode(b"\xff")], "not UTF-8"),
         ([], "The prompt is empty"),
@@ -139,6 +142,21 @@ def test_a_session_is_gone_on_with(hames: Cli, fake: FakeProvider) -> None:
     assert second.record["text"] == "second answer"
     after = int(first["cursor"].partition(".")[0])
     assert json.loads(second.out.splitlines()[0])["event"]["seq"] == after + 1
+
+
+def test_a_session_that_another_process_runs_is_gone_on_with_there(hames: Cli) -> None:
+    with Server(hames.home, cwd=hames.workspace) as server:
+        session = server.create(hames.workspace)
+        done = hames("run", "--session", session, 'say from there\ncall bash {"command": "echo ran"}\nsay still there')
+        workers = [event["data"]["worker"]["pid"] for event in server.log(session) if event["type"] == "turn.started"]
+        assert (done.code, done.out) == (0, "from there\nstill there\n")
+        assert workers == [server.pid]
+
+
+def test_an_id_that_is_taken_ends_with_1(hames: Cli) -> None:
+    assert hames("run", "--id", "mine", "say hi").code == 0
+    done = hames("run", "--json", "--id", "mine", "say hi")
+    assert (done.code, done.record["error"]["kind"]) == (1, "session_exists")
 
 
 def test_a_step_limit_of_one_run_does_not_bind_the_next(hames: Cli) -> None:

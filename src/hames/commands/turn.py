@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from hames.commands.exits import FAILED, INTERRUPTED, TERMINATED, USAGE
-from hames.commands.local import CallFailed, LocalClient, local_client
+from hames.commands.local import CallFailed, LocalClient, local_client, message_of
 from hames.commands.record import exit_code_of, failure_record, interrupted_record, print_record, turn_record
 from hames.commands.showing import Showing
 from hames.commands.streams import Streams
@@ -69,7 +69,7 @@ async def run_turn(request: Request, config: Config, environ: Mapping[str, str])
             async with local_client(config, environ, client):
                 record = await _Run(request, config, client, streams, showing, stop).run()
         except (CallFailed, HamesError) as error:
-            record = _refused(error, showing)
+            record = _refused(error, streams, showing)
         _finish(record, streams, showing)
         await streams.finish()
         tasks.cancel_scope.cancel()
@@ -191,22 +191,27 @@ def _chosen(route: Mapping[str, Any]) -> str:
     return f"no model is configured: {route['model']} at {route.get('baseUrl')} is used"
 
 
-def _refused(error: CallFailed | HamesError, showing: Showing) -> dict[str, Any]:
+def _refused(error: CallFailed | HamesError, streams: Streams, showing: Showing) -> dict[str, Any]:
+    """The record of a refusal, which is told to a person too."""
+    streams.note(f"hames: {message_of(error)}")
     if isinstance(error, HamesError):
         return failure_record(error.message, error.data(), exit_code_of(error.kind), **showing.ids)
     code = exit_code_of(error.kind, code=error.code)
-    kind = error.kind or ("invalid_config" if code == USAGE else "internal")
-    return failure_record(error.message, {**error.data, "kind": kind}, code, **showing.ids)
+    if error.kind:
+        return failure_record(error.message, error.data, code, **showing.ids)
+    data = {"kind": "invalid_config" if code == USAGE else "internal", "details": dict(error.data)}
+    return failure_record(error.message, data, code, **showing.ids)
 
 
 def _finish(record: Mapping[str, Any], streams: Streams, showing: Showing) -> None:
-    """Print the record, and for people how it ended if it did not end well."""
+    """Print the record, and for people how the turn ended if it did not end well."""
     if showing.form != "text":
         streams.line(dumps(record))
     elif streams.is_joined or record["status"] == "completed":
         showing.end()
-    error = record.get("error")
-    if error is not None:
-        streams.note(f"hames: {error['message']} [{error['kind']}]")
-    elif record["status"] != "completed":
+    if "turnId" not in record or record["status"] == "completed":
+        return
+    if "error" in record:
+        streams.note(f"hames: {record['error']['message']} [{record['error']['kind']}]")
+    else:
         streams.note(f"hames: the turn is {record['status']}: {record.get('cause', 'no cause is known')}")

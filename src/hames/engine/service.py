@@ -135,10 +135,12 @@ class Service:
         self._admitting()
         if session_id not in self._checked:
             self._hold_against_world(await self.load(session_id))
+        worker = self._workers.get(session_id)
+        if worker is not None and worker.failure is not None and worker.failure.kind == "session_corrupt":
+            raise worker.failure
         store = await self.opened()
         await store.room()
         pending = store.commit(session_id, command)
-        worker = self._workers.get(session_id)
         if worker is not None:
             worker.start_soon(pending)
         committed = await pending.wait()
@@ -297,6 +299,9 @@ class Service:
                     return turn, cursor, "ended" if turn.ended else "held"
                 continue
             worker = self._workers.get(session_id)
+            if worker is not None and worker.failure is not None:
+                # Nobody else runs it either: why it does not go on is the answer.
+                raise worker.failure
             here = worker is not None and not worker.done.is_set()
             if not here:
                 owner = await store.owner(session_id)

@@ -95,6 +95,7 @@ class Worker:
                     if self.settle_only:
                         break
         except HamesError as failure:
+            self._report(f"session {self.session_id} is not served", failure)
             self.failure = failure
         except Exception as error:
             # A top border: a defect ends this session's worker, and neither another session nor the server.

@@ -26,9 +26,10 @@ SIZES_KEPT: Final = 1024
 
 _PAGE: Final = (
     "select (select crc from event where id = ?1), count(*), max(id), crc, cast(group_concat(line, char(10)) as blob)"
-    " from (select id, crc, line from event where id > ?1 and id <= ?2 order by id)"
+    " from event where id > ?1 and id <= ?2"
 )
-"""`crc` is taken from the row of `max(id)` (sqlite.org/lang_select.html, "bare columns")."""
+"""`crc` is taken from the row of `max(id)` (sqlite.org/lang_select.html, "bare columns"). The rows come in the order of
+their key, as the table is scanned; were it otherwise, the CRC would not match."""
 
 _MATCH: Final = (
     "(?2 is null or workspace = ?2) and (?3 is null or instr(casefold(ifnull(title, '') || char(10) || id), ?3))"
@@ -54,8 +55,9 @@ class _Log:
         before, count, last, crc, text = found
         if count != high - low or last != base + high or (before is None and low > 0):
             raise self._damage(low, high)
-        block: bytes = text + b"\n"
-        if crc32(block, before or 0) != crc or (high == self._row.seq and crc != self._row.crc):
+        block: bytes = text
+        proof = crc32(b"\n", crc32(block, before or 0))
+        if proof != crc or (high == self._row.seq and crc != self._row.crc):
             raise self._damage(low, high)
         return block
 

@@ -55,7 +55,7 @@ class _Session:
         return self.head.cursor
 
     def fetch(self, low: int, high: int) -> bytes:
-        return b"".join(line + b"\n" for line in self.lines[low:high])
+        return b"\n".join(self.lines[low:high])
 
     def digest(self, seq: int) -> bytes | None:
         if seq == 0:

@@ -24,6 +24,9 @@ ENOUGH: Final = 0.75
 SCAN_BYTES: Final = 8 * 2**20
 """Looked at for one filtered page that has something in it: other readers wait meanwhile."""
 
+FETCH_BYTES: Final = 2**20
+"""Asked for in one fetch: buffers of this size are reused by the allocator and stay in the processor's cache."""
+
 
 class Damage(Exception):
     """Events `first_bad` to `last_bad` do not prove themselves; lines around them do."""
@@ -49,7 +52,7 @@ class Lines(Protocol):
     def head_cursor(self) -> str: ...
 
     def fetch(self, low: int, high: int) -> bytes:
-        """Lines of the events after `low` up to `high`, each ended by LF, proven.
+        """Lines of the events after `low` up to `high`, joined by LF, proven; called with `low < high`.
 
         Raises:
             Damage: not all are as they were written.
@@ -73,10 +76,10 @@ class Sizes:
         self.size_bytes += size_bytes
 
     def fitting(self, room_bytes: int) -> int:
-        """How many events should fit into `room_bytes`, at least one."""
+        """How many events should fit into `room_bytes`, at least one; rather too few, since the rest is thrown away."""
         if self.rows == 0:
             return FIRST_ROWS
-        return max(1, room_bytes * self.rows // max(1, self.size_bytes))
+        return max(1, room_bytes * self.rows * 15 // max(1, self.size_bytes * 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Bounds:
 
 
 class _Filling:
-    """A page being filled, in the order of reading."""
+    """A page being filled, in the order of reading; `blocks` are lines, joined by LF."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -111,20 +114,27 @@ class _Filling:
         return self.count == 0 or self.scanned_bytes < SCAN_BYTES
 
     def rows(self, sizes: Sizes) -> int:
-        wanted = sizes.fitting(self.bounds.max_bytes - self.size_bytes)
+        wanted = sizes.fitting(min(self.bounds.max_bytes - self.size_bytes, FETCH_BYTES))
         return wanted if self.bounds.types is not None else min(wanted, self.bounds.limit - self.count)
 
-    def add_whole(self, block: bytes, rows: int) -> bool:
-        """Take a block as it is, if that is allowed."""
-        bounds = self.bounds
-        if bounds.types is not None or self.count + rows > bounds.limit:
-            return False
-        if self.size_bytes + len(block) > bounds.max_bytes:
-            return False
+    def add_block(self, block: bytes, rows: int) -> int:
+        """Take of `rows` lines what fits, without a look at each; how many that are. Not for a filtered page."""
+        room_bytes = max(0, self.bounds.max_bytes - self.size_bytes)
+        if len(block) >= room_bytes:
+            end = block.rfind(b"\n", 0, room_bytes)
+            if end < 0 and self.count == 0:
+                end = block.find(b"\n")
+                end = len(block) if end < 0 else end
+            self.full = end < len(block)
+            if end < 0:
+                return 0
+            if self.full:
+                block = block[:end]
+                rows = block.count(b"\n") + 1
         self.blocks.append(block)
         self.count += rows
-        self.size_bytes += len(block)
-        return True
+        self.size_bytes += len(block) + 1
+        return rows
 
     def add_lines(self, lines: Sequence[bytes]) -> int:
         """Take lines until the page is full; how many were looked at."""
@@ -138,7 +148,7 @@ class _Filling:
             if self.count and self.size_bytes + len(line) + 1 > bounds.max_bytes:
                 self.full = True
                 return looked
-            self.blocks.append(line + b"\n")
+            self.blocks.append(line)
             self.count += 1
             self.size_bytes += len(line) + 1
         return len(lines)
@@ -163,16 +173,19 @@ def read_forward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_curs
             if looked:
                 at, at_cursor = at + looked, cursor_in(damage.before[looked - 1])
             break
-        sizes.saw(upto - at, len(block))
-        filling.scanned_bytes += len(block)
-        if filling.add_whole(block, upto - at):
-            at, at_cursor = upto, cursor_in(block[block.rfind(b"\n", 0, -1) + 1 :])
-            continue
-        lines = split_lines(block)
-        looked = filling.add_lines(lines)
+        sizes.saw(upto - at, len(block) + 1)
+        filling.scanned_bytes += len(block) + 1
+        if bounds.types is None:
+            looked = filling.add_block(block, upto - at)
+            last = filling.blocks[-1]
+            last = last[last.rfind(b"\n") + 1 :]
+        else:
+            lines = block.split(b"\n")
+            looked = filling.add_lines(lines)
+            last = lines[looked - 1]
         if looked:
-            at, at_cursor = at + looked, cursor_in(lines[looked - 1])
-    return Page(b"".join(filling.blocks), filling.count, at, at_cursor, log.head_seq, log.head_cursor)
+            at, at_cursor = at + looked, cursor_in(last)
+    return Page(_ended(filling.blocks), filling.count, at, at_cursor, log.head_seq, log.head_cursor)
 
 
 def read_backward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_cursor: str, high: int) -> Page:
@@ -187,7 +200,7 @@ def read_backward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_cur
         down = max(low, at - filling.rows(sizes))
         damaged = False
         try:
-            lines = split_lines(log.fetch(down, at))
+            lines = log.fetch(down, at).split(b"\n")
         except Damage as damage:
             lines, damaged = damage.after, True
             if not lines and filling.count == 0:
@@ -202,12 +215,12 @@ def read_backward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_cur
             if filling.count == 0:
                 raise corrupt(log.session_id, at)
             break
-    return Page(b"".join(filling.blocks[::-1]), filling.count, high, last_cursor, log.head_seq, log.head_cursor)
+    return Page(_ended(filling.blocks[::-1]), filling.count, high, last_cursor, log.head_seq, log.head_cursor)
 
 
-def split_lines(block: bytes) -> list[bytes]:
-    """The lines of a block."""
-    return block[:-1].split(b"\n") if block else []
+def _ended(blocks: list[bytes]) -> bytes:
+    """Each ended by LF: one copy, whatever their number."""
+    return b"\n".join([*blocks, b""])
 
 
 def corrupt(session_id: str, seq: int, why: str = "does not match its checksum") -> HarnessFault:

@@ -41,7 +41,7 @@ class _Lines:
         return cursor_in(self.lines[-1])
 
     def fetch(self, low: int, high: int) -> bytes:
-        return b"".join(line + b"\n" for line in self.lines[low - self.low : high - self.low])
+        return b"\n".join(self.lines[low - self.low : high - self.low])
 
     def add(self, lines: Sequence[bytes]) -> None:
         self.lines += lines

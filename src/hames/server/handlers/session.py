@@ -16,7 +16,7 @@ from hames.engine.service import fresh_session_id, owner_view
 from hames.protocol.errors import InvalidParams, Refused
 from hames.protocol.jsontext import loads
 from hames.server.handlers.events import subscribe
-from hames.server.handlers.turn import check_input, check_turn_limits, view
+from hames.server.handlers.turn import check_input, check_size, check_turn_limits, view
 
 if TYPE_CHECKING:
     from hames.engine.service import Service
@@ -36,6 +36,8 @@ async def session_create(call: Call) -> dict[str, Any]:
     params = call.params
     service = await call.service()
     session_id = params.get("sessionId") or fresh_session_id()
+    check_size(params, call.host.limits)
+    check_size(params.get("turn", {}), call.host.limits)
     check_turn_limits(params.get("limits", {}), {}, what="server")
     first = _first_turn(call, params)
     committed = await service.create(
@@ -66,7 +68,7 @@ def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
     ceiling = params.get("limits", {})
     return SubmitTurn(
         turn_id=wish.get("turnId") or new_id("t"),
-        input=check_input(wish["input"], call.host.limits),
+        input=check_input(wish["input"]),
         digest=content_digest(wish),
         by=call.by,
         limits=check_turn_limits(wish.get("limits", {}), ceiling, what="session"),

@@ -13,6 +13,7 @@ from hames.core.state import Turn
 from hames.core.views import queue_view, turn_view
 from hames.engine.ids import new_id
 from hames.protocol.errors import InvalidParams, Refused
+from hames.protocol.jsontext import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,24 +26,40 @@ MAX_TURNS = 200
 """Turns in one answer of `turn/list`."""
 
 
-def check_input(slots: list[dict[str, Any]], limits: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
-    """Slots as they are admitted: some text, and not too much.
+def check_input(slots: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Slots as they are admitted: there is some text in them.
 
     Raises:
-        InvalidParams: nothing in them. Refused: `limit_exceeded` beyond `inputBytes`.
+        InvalidParams: nothing in them.
     """
     if not any(slot["text"].strip() for slot in slots):
         raise InvalidParams("input", "must hold a slot with some text")
-    size = sum(len(slot["text"].encode("utf-8", "replace")) for slot in slots)
-    if size > limits["inputBytes"]:
-        raise Refused(
-            "limit_exceeded",
-            f"The input has {size} bytes; {limits['inputBytes']} are allowed. Put large material in a file.",
-            limit="inputBytes",
-            configured=limits["inputBytes"],
-            observed=size,
-        )
     return tuple(slots)
+
+
+def check_size(params: Mapping[str, Any], limits: Mapping[str, int]) -> None:
+    """What is admitted fits into an event, and an event into a frame, however its text is escaped.
+
+    Raises:
+        Refused: `limit_exceeded`, naming the limit and the member.
+    """
+    texts = [slot["text"] + slot.get("label", "") for slot in params.get("input", ())]
+    _bounded(limits, "inputBytes", "input and instructions", "".join((*texts, params.get("instructions", ""))).encode())
+    for member in ("metadata", "_meta"):
+        if member in params:
+            _bounded(limits, "metadataBytes", member, dumps(params[member]))
+
+
+def _bounded(limits: Mapping[str, int], limit: str, member: str, value: bytes) -> None:
+    if len(value) <= limits[limit]:
+        return
+    raise Refused(
+        "limit_exceeded",
+        f"{member}: {len(value)} bytes are more than the {limits[limit]} allowed. Put large material in a file.",
+        limit=limit,
+        configured=limits[limit],
+        observed=len(value),
+    )
 
 
 def check_turn_limits(wish: dict[str, Any], ceiling: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -68,10 +85,11 @@ async def turn_submit(call: Call) -> dict[str, Any]:
     params = call.params
     service = await call.service()
     session_id = params["sessionId"]
+    check_size(params, call.host.limits)
     snapshot = await service.snapshot(session_id)
     command = SubmitTurn(
         turn_id=params.get("turnId") or new_id("t"),
-        input=check_input(params["input"], call.host.limits),
+        input=check_input(params["input"]),
         digest=content_digest(params),
         by=call.by,
         delivery=params.get("delivery", "queue"),
@@ -127,7 +145,8 @@ async def turn_update(call: Call) -> dict[str, Any]:
     if "input" not in params and "delivery" not in params:
         raise InvalidParams("", "must hold `input` or `delivery`: there is nothing to change")
     service = await call.service()
-    slots = check_input(params["input"], call.host.limits) if "input" in params else None
+    check_size(params, call.host.limits)
+    slots = check_input(params["input"]) if "input" in params else None
     command = UpdateTurn(params["turnId"], call.by, slots, params.get("delivery"))
     committed = await service.commit(params["sessionId"], command)
     return {
@@ -140,9 +159,10 @@ async def turn_steer(call: Call) -> dict[str, Any]:
     """Speak to the running turn."""
     params = call.params
     service = await call.service()
+    check_size(params, call.host.limits)
     command = SteerTurn(
         steer_id=new_id("r"),
-        input=check_input(params["input"], call.host.limits),
+        input=check_input(params["input"]),
         digest=content_digest(params),
         by=call.by,
         expected=params.get("expectedTurnId"),
