@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hames.config import Config, home_path
 from hames.core.limits import TURN_LIMITS
-from hames.protocol.errors import Refused
+from hames.protocol.errors import HarnessFault, Refused
 from hames.server.host import Host
 
 if TYPE_CHECKING:
@@ -285,7 +286,18 @@ class LocalWorld:
 
     async def prepare(self) -> None:
         """See `ports.World.prepare`."""
-        await self.processes.start()
+        try:
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise HarnessFault(
+                "store_unavailable",
+                f"The store's directory {self._home} cannot be made: {error.strerror}. Set HAMES_HOME to one that can.",
+                boundary="artifact_store",
+                path=str(self._home),
+            ) from error
+        # A store that can only be read has no place for a reaper: the first command says so, reading goes on.
+        with suppress(HarnessFault):
+            await self.processes.start()
 
     async def check(self, dependency: str, snapshot: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """See `ports.World.check`."""

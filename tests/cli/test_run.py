@@ -148,9 +148,9 @@ def test_a_session_that_another_process_runs_is_gone_on_with_there(hames: Cli) -
     with Server(hames.home, cwd=hames.workspace) as server:
         session = server.create(hames.workspace)
         done = hames("run", "--session", session, 'say from there\ncall bash {"command": "echo ran"}\nsay still there')
-        workers = [event["data"]["worker"]["pid"] for event in server.log(session) if event["type"] == "turn.started"]
+        started = [row["event"] for row in server.log(session) if row["event"]["type"] == "turn.started"]
         assert (done.code, done.out) == (0, "from there\nstill there\n")
-        assert workers == [server.pid]
+        assert [event["data"]["worker"]["pid"] for event in started] == [server.pid]
 
 
 def test_an_id_that_is_taken_ends_with_1(hames: Cli) -> None:

@@ -40,7 +40,7 @@ class Lines:
         bad = sorted(seq for seq in self.bad if low < seq <= high)
         if bad:
             raise Damage(bad[0], bad[-1], self.lines[low : bad[0] - 1], self.lines[bad[-1] : high])
-        return b"".join(line + b"\n" for line in self.lines[low:high])
+        return b"\n".join(self.lines[low:high])
 
 
 @st.composite

@@ -174,7 +174,8 @@ def run_with_client(
 def message_of(error: CallFailed | HamesError) -> str:
     """What to tell a person of an expected failure: its message, its kind, and the members that do not match."""
     details = error.details if isinstance(error, HamesError) else error.data.get("details", {})
-    lines = [error.message + (f" [{error.kind}]" if error.kind else "")]
-    for row in details.get("fields", []):
-        lines.append(f"  {row['member']}: recorded {row['recorded']!r}, found {row['found']!r}")
-    return "\n".join(lines)
+    fields = [
+        f"\n  {row['member']}: recorded {row['recorded']!r}, found {row['found']!r}"
+        for row in details.get("fields", [])
+    ]
+    return error.message + (f" [{error.kind}]" if error.kind else "") + "".join(fields)

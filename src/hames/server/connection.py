@@ -184,7 +184,12 @@ class Connection:
         if method.name == "initialize":
             self._handshake = done
         self._short += not method.waits
-        self.tasks.start_soon(self._serve, request, method, lane, (before, done), answer)
+        # Made here and not in the task: a cancel may stand in the very next frame.
+        scope = anyio.CancelScope()
+        self._serving.add(scope)
+        if method.waits:
+            self._waiting[request.id] = scope
+        self.tasks.start_soon(self._serve, request, method, lane, (before, done), scope, answer)
 
     def _too_many_waiting(self, request: rpc.Request) -> bytes:
         allowed = self.host.limits["waitingRequests"]
@@ -258,16 +263,13 @@ class Connection:
         method: Method,
         lane: tuple[anyio.Event | None, anyio.Event | None],
         handshake: tuple[anyio.Event | None, anyio.Event],
+        scope: anyio.CancelScope,
         answer: Callable[[bytes], None],
     ) -> None:
         before, mine = lane
         session_id = request.params.get("sessionId")
         call = Call(self, request.params, lambda: self._leave_lane(session_id, mine), request.repaired)
         shaken, done = handshake
-        scope = anyio.CancelScope()
-        self._serving.add(scope)
-        if method.waits:
-            self._waiting[request.id] = scope
         try:
             with scope:
                 if shaken is not None:

@@ -54,7 +54,7 @@ class StdioOutlet:
     def send_lines(self, head: bytes, lines: bytes) -> None:
         """Queue one frame a line; a page costs one replacement where frames are lines."""
         if self._decoder.framing == "line":
-            self._writer.send(head + lines[:-1].replace(b"\n", b"}}\n" + head) + b"}}\n")
+            self._writer.send(frames_of_lines(head, lines))
             return
         for line in lines.splitlines():
             self.send(head + line + b"}}")

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from hames.engine.service import Service
     from hames.server.connection import Connection
 
-SEND_BYTES = 256 * 1024
+SEND_BYTES = 1024 * 1024
 """Events sent at once: what a reader that falls behind has in memory here, beside `ROOM_BYTES`."""
+
+SEND_EVENTS = 10_000
+"""The same as a number: such a page is bounded by its bytes, small as events may be."""
 
 ROOM_BYTES = 1024 * 1024
 """Pending bytes of a connection beyond which events wait: they can be read again at any time."""
@@ -89,9 +92,8 @@ class Subscription(Listener):
     async def _pump(self) -> None:
         store = self._service.store
         outlet = self._connection.outlet
-        events = self._connection.host.limits["pageEvents"]
         while True:
-            page = await store.read(self.session_id, after=self._cursor, limit=events, max_bytes=SEND_BYTES)
+            page = await store.read(self.session_id, after=self._cursor, limit=SEND_EVENTS, max_bytes=SEND_BYTES)
             if page.count:
                 await self._connection.answered(self.session_id)
                 await outlet.room(ROOM_BYTES)
