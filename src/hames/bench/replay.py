@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -11,6 +11,9 @@ import anyio
 from hames.bench.bed import Bed, Place, median, stopwatch
 from hames.bench.stores import facts, opened, running
 from hames.bench.table import Figure
+from hames.ports import Store
+from hames.server.frames import encode_lines
+from hames.server.subscriptions import SEND_BYTES, SEND_EVENTS
 
 EVENTS = 100_000
 """What the rows speak of. A short run reads fewer and is scaled to it."""
@@ -18,8 +21,6 @@ EVENTS = 100_000
 DRAFTS = 500
 """Events written in one commit while the log is made."""
 
-PAGE_EVENTS = 10_000
-PAGE_BYTES = 4 * 2**20
 HEAD = b'{"jsonrpc":"2.0","method":"event","params":{"subscriptionId":"u-1",'
 COPY = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
 
@@ -57,21 +58,28 @@ async def _in_process(home: Path, events: int, times: int) -> tuple[list[float],
             await store.room()
             pending = store.commit("s", facts(lease, first, DRAFTS))
         await pending.wait()
+        frames: list[bytes] = []
+        cursor = await _read_all(store, frames.append)
         passed: list[float] = []
-        for _ in range(times + 1):
+        for _ in range(times):
             with stopwatch() as taken:
-                frames: list[bytes] = []
-                cursor: str | None = None
-                more = True
-                while more:
-                    page = await store.read("s", after=cursor, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES)
-                    # As the server frames a page of events for a client that speaks in lines.
-                    frames.append(HEAD + page.lines[:-1].replace(b"\n", b"}}\n" + HEAD) + b"}}\n")
-                    cursor, more = page.cursor, page.more
+                # What was sent is not kept.
+                await _read_all(store, len)
             passed += taken
         await store.release("s")
-        assert cursor is not None
-        return passed[1:], b"".join(frames), cursor
+        return passed, b"".join(frames), cursor
+
+
+async def _read_all(store: Store, send: Callable[[bytes], object]) -> str:
+    """Read and frame the log in pages, as a subscription does; the cursor of its end."""
+    cursor: str | None = None
+    more = True
+    while more:
+        page = await store.read("s", after=cursor, limit=SEND_EVENTS, max_bytes=SEND_BYTES)
+        send(encode_lines(HEAD, page.lines))
+        cursor, more = page.cursor, page.more
+    assert cursor is not None
+    return cursor
 
 
 def _over_pipe(bed: Bed, place: Place, end: bytes) -> float:

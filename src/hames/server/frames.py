@@ -53,6 +53,14 @@ def encode_frame(payload: bytes, framing: Framing) -> bytes:
     return payload + b"\n"
 
 
+def encode_lines(head: bytes, lines: bytes) -> bytes:
+    """A frame a line for each of `lines`, which end with LF: `head`, the line, and two closing braces. Two copies,
+    whatever the number of lines."""
+    framed = lines.replace(b"\n", b"}}\n" + head)
+    # The last LF was followed by another head.
+    return b"".join((head, memoryview(framed)[: -len(head)]))
+
+
 class FrameDecoder:
     """Cuts the byte stream of one connection into frames of 1 to `max_bytes` bytes.
 

@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hames.server.connection import Connection
-from hames.server.frames import FrameDecoder, encode_frame
+from hames.server.frames import FrameDecoder, encode_frame, encode_lines
 from hames.server.host import Host
 from hames.server.stdio import Reader, Stdio, Writer
 from hames.threads import LoopPort
@@ -54,7 +54,7 @@ class StdioOutlet:
     def send_lines(self, head: bytes, lines: bytes) -> None:
         """Queue one frame a line; a page costs one replacement where frames are lines."""
         if self._decoder.framing == "line":
-            self._writer.send(frames_of_lines(head, lines))
+            self._writer.send(encode_lines(head, lines))
             return
         for line in lines.splitlines():
             self.send(head + line + b"}}")

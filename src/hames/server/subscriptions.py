@@ -88,6 +88,10 @@ class Subscription(Listener):
                 await self._pump()
         except HamesError as failure:
             self.stop(failure.kind)
+        except Exception as error:
+            # A top border: a defect ends this subscription, told to its client, and nothing else.
+            self._connection.host.report(f"subscription to {self.session_id} broke", error)
+            self.stop("internal")
 
     async def _pump(self) -> None:
         store = self._service.store
