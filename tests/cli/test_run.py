@@ -9,7 +9,7 @@ import pytest
 
 from cli.command import Cli, finish
 from e2e.driver import Server, compatible
-from fake.provider import FakeProvider, calls, status, text
+from fake.provider import FakeProvider, calls, cut, partial, status, text
 
 MAX_STDIN_BYTES = 10 * 2**20
 PIPE_BYTES = 65_536
@@ -164,6 +164,15 @@ def test_a_step_limit_of_one_run_does_not_bind_the_next(hames: Cli) -> None:
     more = hames("run", "--json", "--steps", "50", "--session", session, "say hi")
     larger = hames("run", "--json", "--steps", "200", "say hi")
     assert (more.code, larger.code) == (0, 0)
+
+
+def test_withdrawn_text_is_told_and_the_whole_answer_follows(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(partial("half an ans") + cut(), text("the whole answer"))
+    env = {**compatible(fake.url), "HAMES_LIMIT_RETRY_BASE_MS": "1"}
+    done = hames("run", "go", env=env)
+    assert (done.code, done.out) == (0, "half an ans\nthe whole answer\n")
+    assert "does not count" in done.err
+    assert "[the model request failed:" in done.err
 
 
 # --- stdin and stdout ---------------------------------------------------------------------------------------

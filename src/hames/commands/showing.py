@@ -14,7 +14,7 @@ from hames.commands.telling import told
 from hames.protocol.events import TERMINAL_TYPES
 from hames.protocol.jsontext import loads
 
-_TOLD_ELSEWHERE = frozenset({"session.created", "turn.queued", "message.completed", *TERMINAL_TYPES})
+_TOLD_ELSEWHERE = frozenset({"session.created", "turn.queued", "message.completed", "model.discarded", *TERMINAL_TYPES})
 """What `hames run` says in its own way."""
 
 
@@ -42,9 +42,12 @@ class Showing:
             self.terminal = event["data"]
         if self.form != "text":
             return
-        if event["type"] == "message.completed" and event.get("turnId") == self.turn_id:
-            self._message(event["data"])
-        elif event["type"] not in _TOLD_ELSEWHERE:
+        if event.get("turnId") == self.turn_id:
+            if event["type"] == "message.completed":
+                self._message(event["data"])
+            elif event["type"] in ("model.retried", "model.discarded"):
+                self._withdraw()
+        if event["type"] not in _TOLD_ELSEWHERE:
             text = told(event)
             if text is not None:
                 self.note(text)
@@ -69,14 +72,21 @@ class Showing:
             self._line_open = False
 
     def _message(self, data: Mapping[str, Any]) -> None:
-        """The whole item: show what is missing of it."""
-        seen = data["itemId"] == self._item and self._shown_bytes > 0
-        if data["inContext"]:
-            shown = self._shown_bytes if seen else 0
-            self._text(data["itemId"], shown, data["text"].encode()[shown:].decode("utf-8", "ignore"))
+        """The whole item: show what is missing of it, or tell that it does not count."""
+        if not data["inContext"]:
+            self._withdraw()
+            return
+        shown = self._shown_bytes if data["itemId"] == self._item else 0
+        self._text(data["itemId"], shown, data["text"].encode()[shown:].decode("utf-8", "ignore"))
         self.end()
-        if seen and not data["inContext"]:
-            self.note(f"[the text above does not count: {data.get('cause', 'withdrawn')}]")
+        self._item, self._shown_bytes = None, 0
+
+    def _withdraw(self) -> None:
+        """What was shown of an item does not count, and a new item says the same or something else."""
+        if self._shown_bytes:
+            self.end()
+            self.note("[the text above does not count]")
+        self._item, self._shown_bytes = None, 0
 
     def _text(self, item: str, offset: int, text: str) -> None:
         """Text of an item from `offset` on, which counts UTF-8 bytes."""

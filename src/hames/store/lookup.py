@@ -7,6 +7,7 @@ Rule 2: no transaction stays open between two calls: a long reader would stop th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -15,7 +16,7 @@ import apsw
 from hames.core.state import Turn
 from hames.ports import Loaded, Owner, Page
 from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
-from hames.protocol.errors import HarnessFault, Refused
+from hames.protocol.errors import HamesError, HarnessFault, Refused
 from hames.store import rows
 from hames.store.opening import ReadSide
 from hames.store.pages import Bounds, Damage, Sizes, corrupt, read_backward, read_forward
@@ -98,6 +99,10 @@ class _Log:
         return Damage(bad[0], bad[-1], good, after)
 
 
+_Place = tuple[str, str, Bounds]
+"""Where a page begins: session, cursor before it, bounds."""
+
+
 class Lookup:
     """Reads a store. `look` tells of an owner."""
 
@@ -108,6 +113,9 @@ class Lookup:
         self._key = side.key
         self._look = look
         self._sizes: dict[str, Sizes] = {}
+        self._next: _Place | None = None
+        self._ahead: tuple[_Place, Page] | None = None
+        self._is_followed = False
 
     def _find(self, session_id: str) -> rows.Stored:
         try:
@@ -205,9 +213,40 @@ class Lookup:
             self._sizes.clear()
         sizes = self._sizes.setdefault(session_id, Sizes())
         if before is None:
-            return read_forward(log, bounds, sizes, low=low, low_cursor=low_cursor, high=row.seq)
+            place = (session_id, low_cursor, bounds)
+            page = self._taken(row, place)
+            if page is None:
+                page = read_forward(log, bounds, sizes, low=low, low_cursor=low_cursor, high=row.seq)
+            self._is_followed = place == self._next
+            self._next = (session_id, page.cursor, bounds) if page.more else None
+            return page
         high = max(low, self._place(row, before) - 1)
         return read_backward(log, bounds, sizes, low=low, low_cursor=low_cursor, high=high)
+
+    @property
+    def is_followed(self) -> bool:
+        """The last question was for the page behind the one before, and there is another behind it."""
+        return self._is_followed and self._next is not None
+
+    def look_ahead(self) -> None:
+        """Read the page that comes next: while a client is sent one page, the next one is made. One page is kept."""
+        place, self._is_followed = self._next, False
+        if place is not None:
+            session_id, after, bounds = place
+            self._ahead = (place, self.read(session_id, after, None, bounds))
+            self._next, self._is_followed = place, False
+
+    def _taken(self, row: rows.Stored, place: _Place) -> Page | None:
+        """The page that was read ahead, if it is the one asked for and the log still holds it: its cursor proves it, and
+        all before."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != place:
+            return None
+        try:
+            self._place(row, ahead[1].cursor)
+        except HamesError:
+            return None
+        return replace(ahead[1], head_seq=row.seq, head_cursor=cursor(row.seq, row.chain))
 
     def _place(self, row: rows.Stored, text: str) -> int:
         seq, hex_ = parse_cursor(text)

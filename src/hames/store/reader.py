@@ -2,6 +2,7 @@
 
 Rule 1: it sleeps while nothing is asked. Only while somebody waits for a session and another process lives does it
 look every `POLL_S`, in case a bell got lost.
+While one page of a long log is being sent, it reads the next.
 Rule 2: a question that was cancelled is answered to nobody; the thread never waits for the loop.
 """
 
@@ -98,6 +99,8 @@ class Reader:
             outcome = self._outcome(question)
             if ticket is not None:
                 self._answer(ticket, outcome)
+            if self._lookup is not None and self._lookup.is_followed and self._queue.empty():
+                self._outcome(Lookup.look_ahead)
         if self._side is not None:
             self._side.close()
 
