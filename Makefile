@@ -4,6 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
+RUNTIME := .venv/.runtime
 STAMP := .venv/.complete
 INPUTS := requirements-dev.txt pyproject.toml clients/python/pyproject.toml
 
@@ -26,14 +27,21 @@ setup: $(STAMP)
 
 # Debian keeps ensurepip out of python3 and forbids pip to touch the system (PEP 668), so the environment is made
 # without pip and filled by the pip outside it (23.0 or newer: `--python`).
-$(STAMP): $(INPUTS)
+PIP := $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check
+
+# What Hames itself needs, at the pinned versions: enough to run it.
+$(RUNTIME): $(INPUTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) is older than 3.11; run: make setup PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -m pip --version >/dev/null 2>&1 \
 		|| { echo "$(PYTHON) has no pip; on Debian and Ubuntu: apt-get install python3-pip" >&2; exit 1; }
 	$(PYTHON) -m venv --without-pip .venv
-	$(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check \
-		-r requirements-dev.txt -e . -e clients/python
+	$(PIP) -c requirements-dev.txt -e . -e clients/python
+	@touch $@
+
+# And what its tests and checks need.
+$(STAMP): $(RUNTIME)
+	$(PIP) -r requirements-dev.txt
 	@touch $@
 
 check: setup
@@ -74,7 +82,7 @@ pins: setup
 		-r requirements-dev.in -e . -e clients/python
 	$(PYTHON) -m pip --python $(BIN)/python freeze --all --exclude-editable > requirements-dev.txt
 
-demo: setup
+demo: $(RUNTIME)
 	$(BIN)/python clients/python/examples/demo.py
 
 bench: setup
