@@ -56,6 +56,7 @@ def test_without_room_nothing_is_admitted_and_reading_works(server: Server, work
     assert "lost" not in str(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["mid-text", "before a tool", "in a tool", "last answer"])
 def test_a_turn_that_finds_no_room_is_settled_when_there_is_some(
     start: Start, workspace: Path, fake: FakeProvider, phase: str
@@ -171,6 +172,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_damaged_store_is_refused_untouched_and_works_again_when_it_is_restored(
     start: Start, home: Path, workspace: Path, damage: Callable[[Path], object]

@@ -21,11 +21,24 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from e2e.checks import Frame, check_frames, strict_frame
+from e2e.processes import alive, compatible, descendants, environment, status_bytes
+from e2e.wire import cut_headed, cut_lines, headed, line, said
+
+__all__ = [
+    "TIMEOUT_S",
+    "CallFailed",
+    "Server",
+    "alive",
+    "compatible",
+    "descendants",
+    "environment",
+    "headed",
+    "line",
+    "said",
+]
 
 TIMEOUT_S = 30.0
 """No wait of a test is longer: a hang fails and does not block the run."""
-
-_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 
 
 class CallFailed(AssertionError):
@@ -34,29 +47,6 @@ class CallFailed(AssertionError):
     def __init__(self, method: str, error: Mapping[str, Any]) -> None:
         self.error = error
         super().__init__(f"{method}: {error}")
-
-
-def environment(home: Path, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """The environment of a server whose store and configuration are below `home`; None takes a variable out."""
-    values = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    values |= {
-        "HOME": str(home),
-        "HAMES_HOME": str(home / "store"),
-        "HAMES_CONFIG": str(home / "config.json"),
-        "NO_PROXY": "127.0.0.1",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("src")),
-    }
-    for name, value in (extra or {}).items():
-        if value is None:
-            values.pop(name, None)
-        else:
-            values[name] = value
-    return values
-
-
-def compatible(url: str, **extra: str) -> dict[str, str]:
-    """The variables that make `url` the model of new sessions."""
-    return {"HAMES_MODEL": "compatible/fake-model", "HAMES_COMPATIBLE_BASE_URL": url, **extra}
 
 
 class Server:
@@ -408,7 +398,7 @@ class Server:
             if not chunk:
                 break
             try:
-                frames, rest = _cut_lines(rest + chunk) if self.framing == "line" else _cut_headed(rest + chunk)
+                frames, rest = cut_lines(rest + chunk) if self.framing == "line" else cut_headed(rest + chunk)
             except ValueError as error:
                 frames, rest = [], b""
                 self.faults.append(str(error))
@@ -443,70 +433,3 @@ class Server:
         assert pipe is not None
         while chunk := os.read(pipe.fileno(), 1 << 16):
             self._stderr += chunk
-
-
-def _cut_lines(data: bytes) -> tuple[list[bytes], bytes]:
-    *lines, rest = data.split(b"\n")
-    return lines, rest
-
-
-def _cut_headed(data: bytes) -> tuple[list[bytes], bytes]:
-    bodies = []
-    while b"\r\n\r\n" in data:
-        head, _, rest = data.partition(b"\r\n\r\n")
-        if not head.startswith(b"Content-Length: ") or not head[16:].isdigit():
-            raise ValueError(f"no header: {head[:200]!r}")
-        size = int(head[16:])
-        if len(rest) < size:
-            break
-        bodies.append(rest[:size])
-        data = rest[size:]
-    return bodies, data
-
-
-def headed(body: bytes, newline: bytes = b"\r\n", more: bytes = b"") -> bytes:
-    """`body` with a `Content-Length` header, behind the header line `more` where there is one."""
-    return (more + newline if more else b"") + b"Content-Length: %d%b%b%b" % (len(body), newline, newline, body)
-
-
-def line(identifier: str | int, method: str, /, **params: Any) -> bytes:
-    """A request as a line; characters beyond ASCII as escapes."""
-    return json.dumps({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}).encode() + b"\n"
-
-
-def said(text: str) -> list[dict[str, Any]]:
-    """A text as `input`."""
-    return [{"type": "text", "text": text}]
-
-
-def status_bytes(pid: int, name: str) -> int:
-    """A size in `/proc/<pid>/status`."""
-    for entry in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if entry.startswith(f"{name}:"):
-            return int(entry.split()[1]) * 1024
-    raise ProcessLookupError(pid)
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below `pid`, zombies too."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (entry / "stat").read_text()
-                parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        found += children
-        waiting += children
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

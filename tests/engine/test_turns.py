@@ -3,9 +3,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from engine.kit import SID, Call, FakeTool, Gate, bench, cluster, said, waiting
+from engine.kit import SID, Call, FakeTool, Gate, bench, cluster, eventually, said, waiting
 from hames.core.conversation import ToolResult, UserMessage
-from hames.protocol.errors import Refused
+from hames.protocol.errors import HarnessFault, Refused
 
 pytestmark = pytest.mark.anyio
 
@@ -237,3 +237,31 @@ async def test_usage_is_summed_over_the_requests_of_a_turn() -> None:
         await p.finish()
         total = c.terminal()["data"]["usage"]["direct"]
         assert (total["requests"], total["reported"], total["counters"]) == (3, 3, {"total_tokens": 9})
+
+
+async def test_who_waits_is_told_when_the_worker_of_the_session_breaks() -> None:
+    async with cluster() as c:
+        first = await c.start()
+        gate = Gate()
+        c.provider.script([gate])
+        await first.create()
+        await first.submit()
+        await gate.come()
+        second = await c.start()
+        second.world.processes.alive = (4711,)
+        await second.resume()
+        failures: list[HarnessFault] = []
+
+        async def wait() -> None:
+            try:
+                await second.service.wait(SID, "t-1")
+            except HarnessFault as failure:
+                failures.append(failure)
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            first.fall_silent()
+            await eventually(lambda: failures)
+            beside.cancel_scope.cancel()
+        assert failures[0].details["mayStillRun"] == [4711]

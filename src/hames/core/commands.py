@@ -218,7 +218,7 @@ class Known:
     """What the store knows beyond the state, read in the same transaction.
 
     `turn`: the turn that the command names, open or ended. `key`: the record of the command's key. `fence`:
-    the lease's, 0 when nobody holds it.
+    that of the lease which the asking process holds; -1, which no command is made under, where it holds none.
     """
 
     turn: Turn | None = None

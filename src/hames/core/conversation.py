@@ -173,6 +173,8 @@ def _faults(message: Message, open_calls: dict[str, str]) -> list[str]:
 
 
 def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -339,7 +339,7 @@ def _lift(state: State, by: By) -> tuple[Draft, ...]:
 
 
 def _of_attempt(turn: Turn, drafts: Iterable[Draft]) -> tuple[Draft, ...]:
-    return tuple(replace(draft, turn_id=turn.turn_id, attempt=turn.attempt) for draft in drafts)
+    return tuple(Draft(draft.type, draft.data, turn.turn_id, turn.attempt) for draft in drafts)
 
 
 def _running(state: State, turn_id: str, fence: int | None) -> Turn:

@@ -78,7 +78,7 @@ def evolve(state: State, event: Event) -> State:
         return _ended(state, event)
     change = _CHANGES.get(event.type)
     if change is None:
-        return replace(state, seq=event.seq, ended=None)
+        return state.at(event.seq)
     return replace(change(state, event), seq=event.seq, updated_at=event.time, ended=None)
 
 

@@ -7,12 +7,10 @@ raises; it drops what it cannot take. Rule 3: an item's deltas end before its `*
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Literal
 
 import anyio
-
-JOIN_AT = 512
-"""Small pieces of an item's text that are kept apart."""
 
 Kind = Literal["message", "reasoning", "toolArguments", "toolOutput"]
 
@@ -26,21 +24,16 @@ class LiveItem:
     kind: Kind
     base_seq: int
     size: int = 0
-    _parts: list[str] = field(default_factory=list)
-    _small: list[str] = field(default_factory=list)
+    _text: StringIO = field(default_factory=StringIO)
 
     def add(self, text: str) -> None:
-        """More text. Small pieces are joined now and then: a string of 20 characters takes 70 bytes."""
+        """More text."""
         self.size += len(text) if text.isascii() else len(text.encode())
-        self._small.append(text)
-        if len(self._small) >= JOIN_AT:
-            self._parts.append("".join(self._small))
-            self._small.clear()
+        self._text.write(text)
 
     def text(self, offset: int = 0) -> str:
         """The text from `offset` bytes on; a code point that `offset` splits is left out."""
-        whole = "".join((*self._parts, *self._small))
-        self._parts, self._small = [whole], []
+        whole = self._text.getvalue()
         start = self.size - len(whole.encode())
         if offset <= start:
             return whole
@@ -48,8 +41,10 @@ class LiveItem:
 
     def forget(self, keep: int = 64 * 1024) -> None:
         """Keep only about the last `keep` characters: a flood of output costs no memory."""
-        if sum(map(len, self._parts)) + sum(map(len, self._small)) > 2 * keep:
-            self._parts, self._small = ["".join((*self._parts, *self._small))[-keep:]], []
+        if self._text.tell() > 2 * keep:
+            kept = self._text.getvalue()[-keep:]
+            self._text = StringIO()
+            self._text.write(kept)
 
 
 class Listener:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from io import StringIO
 from typing import Any
 
 import orjson
@@ -69,8 +70,8 @@ class ReplyBuilder:
     """One answer as it grows."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text = StringIO()
+        self._reasoning = StringIO()
         self._text_pairs = PairJoiner()
         self._reasoning_pairs = PairJoiner()
         self._calls = CallFragments()
@@ -117,10 +118,10 @@ class ReplyBuilder:
         """The parts that waited for more which did not come."""
         parts: list[Part] = []
         if rest := self._reasoning_pairs.rest():
-            self._reasoning.append(rest)
+            self._reasoning.write(rest)
             parts.append(ReasoningDelta(rest))
         if rest := self._text_pairs.rest():
-            self._text.append(rest)
+            self._text.write(rest)
             parts.append(TextDelta(rest))
         return parts + self._calls.end()
 
@@ -140,8 +141,8 @@ class ReplyBuilder:
         if self._refused and stop == "stop":
             stop = "content_filter"
         return Reply(
-            text="".join(self._text),
-            reasoning="".join(self._reasoning),
+            text=self._text.getvalue(),
+            reasoning=self._reasoning.getvalue(),
             calls=calls,
             stop=stop,
             raw_stop=self._raw_stop,
@@ -182,12 +183,12 @@ class ReplyBuilder:
 
     def _add_text(self, text: str, parts: list[Part]) -> None:
         if text := self._text_pairs.join(text):
-            self._text.append(text)
+            self._text.write(text)
             parts.append(TextDelta(text))
 
     def _add_reasoning(self, text: str, parts: list[Part]) -> None:
         if isinstance(text, str) and (text := self._reasoning_pairs.join(text)):
-            self._reasoning.append(text)
+            self._reasoning.write(text)
             parts.append(ReasoningDelta(text))
 
     def _add_blocks(self, blocks: list[Mapping[str, Any]], parts: list[Part]) -> None:

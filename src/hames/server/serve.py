@@ -27,11 +27,14 @@ LEAVE_S = 0.75
 CLOSE_S = 0.2
 """For the store and the reaper to be closed after that."""
 
-MAX_UNREAD_ANSWERS = 16 * 2**20
+DRAIN_S = 0.3
+"""For a client that still reads to take what it was sent."""
+
+MAX_UNREAD_ANSWERS = 8 * 2**20
 """Answers that the client has not taken, in bytes, beyond which its requests are not read either."""
 
 
-MAX_SERVED = 1_000
+MAX_SERVED = 500
 """Requests being served at once, beside those that wait for a turn, beyond which no further ones are read."""
 
 
@@ -141,7 +144,10 @@ async def serve_stdio(
         connection.close_subscriptions()
         with anyio.move_on_after(CLOSE_S):
             await host.aclose()
-        await writer.drain(CLOSE_S)
+        if not await writer.drain(DRAIN_S):
+            # What was not begun is dropped, so that a client that reads slowly gets no torn frame.
+            writer.drop_waiting()
+            await writer.drain(CLOSE_S)
         tasks.cancel_scope.cancel()
 
 

@@ -309,6 +309,7 @@ class Writer:
         self._is_pipe = _is_pipe(descriptor)
         self._handed_bytes = 0
         self._direct_bytes = 0
+        self._dropping = False
         # Each counter has one thread that writes it, so that neither needs a lock.
         self._sent_bytes = 0
         self._written_bytes = 0
@@ -399,6 +400,11 @@ class Writer:
             await self.room(1)
         return not self._broken and self.pending_bytes == 0
 
+    def drop_waiting(self) -> None:
+        """Begin no further frame; those being written are finished."""
+        self._gathered.clear()
+        self._dropping = True
+
     def close(self, timeout_s: float) -> None:
         """Write what waits and end the thread; give up after `timeout_s`, which blocks the loop: `drain` first."""
         self._flush()
@@ -411,6 +417,9 @@ class Writer:
         while more:
             batch, more = self._next_batch()
             if self._broken:
+                continue
+            if self._dropping:
+                self._written_bytes += len(batch)
                 continue
             try:
                 self._write(batch)

@@ -28,7 +28,7 @@ SEND_EVENTS = 10_000
 ROOM_BYTES = 1024 * 1024
 """Pending bytes of a connection beyond which events wait: they can be read again at any time."""
 
-DELTA_ROOM_BYTES = 3 * 1024 * 1024
+DELTA_ROOM_BYTES = 5 * 512 * 1024
 """Pending bytes beyond which deltas are dropped: more than a burst that a reading client takes, less than would
 hurt when it does not read."""
 

@@ -1,33 +1,60 @@
-"""Who waits for which session's head: `Store.changed` and `Store.head`.
+"""Who waits for which session's head, and what this process knows of sessions: `Store.changed`, `head`, `latest`.
 
-Rule: only the event loop's thread changes it; other threads may look at `watched` and `is_watched`.
+Rule 1: only the event loop's thread changes it; other threads may look at `watched` and `is_watched`.
+Rule 2: what is known is bounded: of `SESSIONS` sessions, those that moved last; the rest is asked of the store.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Final
+
 import anyio
+
+from hames.core.state import State
+
+SESSIONS: Final = 1024
+"""Sessions whose head and state are kept: more than run at once, and a few MiB at most."""
 
 
 class Hub:
-    """The heads this process knows of, and the waiters on them."""
+    """The heads and states this process knows of, and the waiters."""
 
     def __init__(self) -> None:
-        self._heads: dict[str, int] = {}
+        self._heads: OrderedDict[str, int] = OrderedDict()
+        self._latest: dict[str, tuple[State, str]] = {}
         self._waiters: dict[str, list[anyio.Event]] = {}
 
     def head(self, session_id: str) -> int:
         """The newest seq that is known, 0 for none."""
         return self._heads.get(session_id, 0)
 
+    def latest(self, session_id: str) -> tuple[State, str] | None:
+        """The newest state that is known, and its cursor."""
+        return self._latest.get(session_id)
+
     def advance(self, session_id: str, seq: int) -> None:
         """The head is at `seq` or beyond."""
-        if seq > self._heads.get(session_id, 0):
-            self._heads[session_id] = seq
+        heads = self._heads
+        if seq > heads.get(session_id, 0):
+            heads[session_id] = seq
             for waiter in self._waiters.pop(session_id, ()):
                 waiter.set()
+        if session_id in heads:
+            heads.move_to_end(session_id)
+            if len(heads) > SESSIONS:
+                forgotten, _ = heads.popitem(last=False)
+                self._latest.pop(forgotten, None)
+
+    def know(self, state: State, cursor: str) -> None:
+        """`state` stood when `cursor` was the head's."""
+        known = self._latest.get(state.session_id)
+        if known is None or known[0].seq < state.seq:
+            self._latest[state.session_id] = (state, cursor)
+        self.advance(state.session_id, state.seq)
 
     def enter(self, session_id: str) -> anyio.Event:
-        """Be told of the next advance; leave when done, told or not."""
+        """Be told of the next advance, or of the end; leave when done, told or not."""
         waiter = anyio.Event()
         self._waiters.setdefault(session_id, []).append(waiter)
         return waiter
@@ -39,6 +66,13 @@ class Hub:
             waiters.remove(waiter)
             if not waiters:
                 del self._waiters[session_id]
+
+    def end(self) -> None:
+        """Tell everybody who waits: nothing will move any more."""
+        waiting, self._waiters = self._waiters, {}
+        for waiters in waiting.values():
+            for waiter in waiters:
+                waiter.set()
 
     def watched(self) -> list[str]:
         """Sessions that somebody waits for."""

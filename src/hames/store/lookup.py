@@ -237,8 +237,8 @@ class Lookup:
             self._next, self._is_followed = place, False
 
     def _taken(self, row: rows.Stored, place: _Place) -> Page | None:
-        """The page that was read ahead, if it is the one asked for and the log still holds it: its cursor proves it, and
-        all before."""
+        """The page that was read ahead, if it is the one asked for and the log still holds it: its cursor proves all of
+        it."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] != place:
             return None

@@ -91,13 +91,14 @@ class MemoryStore:
         self._reaper = reaper
         self._hub = Hub()
         self._open = False
+        self._was_closed = False
         self._since_ms = 0
         self._beat_ns = 0
 
     async def open(self) -> None:
         await checkpoint()
         if not self._open:
-            self._open = True
+            self._open, self._was_closed = True, False
             self._since_ms = _now_ms()
             self._disk.stores[self.owner_id] = self
             self.beat()
@@ -111,8 +112,10 @@ class MemoryStore:
 
     def die(self) -> None:
         """Be gone without a word, as a killed process is: leases stay where they are."""
+        self._was_closed = self._was_closed or self._open
         self._open = False
         self._disk.stores.pop(self.owner_id, None)
+        self._hub.end()
 
     # --- writing ------------------------------------------------------------------------------------------
 
@@ -280,6 +283,7 @@ class MemoryStore:
                 await waiter.wait()
             finally:
                 self._hub.leave(session_id, waiter)
+            self._check_open()
         return session.head_seq
 
     # --- leases -------------------------------------------------------------------------------------------
@@ -344,7 +348,8 @@ class MemoryStore:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise HarnessFault("store_unavailable", "The store is not open.", boundary="artifact_store")
+            why = "closed" if self._was_closed else "not open"
+            raise HarnessFault("store_unavailable", f"The store is {why}.", boundary="artifact_store", why=why)
 
 
 def _now_ms() -> int:

@@ -55,16 +55,19 @@ class SqliteStore:
         self._job_bytes = 0
         self._roomy: anyio.Event | None = None
         self._tail = Tail()
-        self._latest: dict[str, tuple[State, str]] = {}
+        self._was_closed = False
 
     async def open(self) -> None:
         async with self._opening:
             if self._running is not None:
                 return
+            # Others may have written since it was closed: what was known then is forgotten.
+            self._hub, self._tail = Hub(), Tail()
             self._port = port = LoopPort()
             ticket: Ticket[Running] = Ticket()
             threading.Thread(target=self._open, args=(port, ticket), name="hames-open", daemon=True).start()
             self._running = await ticket.wait()
+            self._was_closed = False
 
     def _open(self, port: LoopPort, ticket: Ticket[Running]) -> None:
         def report(batch: Batch) -> None:
@@ -95,6 +98,8 @@ class SqliteStore:
             running, self._running = self._running, None
             if running is None:
                 return
+            self._was_closed = True
+            self._hub.end()
             port, closed = LoopPort(), anyio.Event()
 
             def close() -> None:
@@ -115,7 +120,7 @@ class SqliteStore:
     def _give(self, work: Callable[[Any], Any], weight_bytes: int = 512) -> Ticket[Any]:
         ticket: Ticket[Any] = Ticket()
         if self._running is None:
-            ticket.settle(_not_open())
+            ticket.settle(self._not_open())
         else:
             self._jobs += 1
             self._job_bytes += weight_bytes
@@ -127,11 +132,10 @@ class SqliteStore:
             self._jobs -= 1
             self._job_bytes -= job.weight_bytes
             if isinstance(outcome, Committed):
-                self._know(outcome.state, outcome.cursor)
+                self._hub.know(outcome.state, outcome.cursor)
             job.ticket.settle(outcome)
         for session_id, first_seq, lines in batch.lines:
             self._tail.add(session_id, first_seq, lines)
-        self._moved(batch.heads)
         if self._roomy is not None and self._has_room():
             self._roomy.set()
             self._roomy = None
@@ -153,8 +157,7 @@ class SqliteStore:
 
     async def load(self, session_id: str) -> Loaded:
         loaded = await self._ready().reader.ask(lambda lookup: lookup.load(session_id))
-        self._know(loaded.state, loaded.cursor)
-        self._hub.advance(session_id, loaded.state.seq)
+        self._hub.know(loaded.state, loaded.cursor)
         return loaded
 
     async def turn(self, session_id: str, turn_id: str) -> tuple[Turn, str]:
@@ -193,20 +196,16 @@ class SqliteStore:
         return self._hub.head(session_id)
 
     def latest(self, session_id: str) -> tuple[State, str] | None:
-        return self._latest.get(session_id)
-
-    def _know(self, state: State, cursor: str) -> None:
-        known = self._latest.get(state.session_id)
-        if known is None or known[0].seq < state.seq:
-            self._latest[state.session_id] = (state, cursor)
+        return self._hub.latest(session_id)
 
     async def changed(self, session_id: str, after_seq: int) -> int:
         while self._hub.head(session_id) <= after_seq:
             waiter = self._hub.enter(session_id)
             try:
-                if not (self._hub.head(session_id) and self._ready().owners.alone()):
+                running = self._ready()
+                if not (self._hub.head(session_id) and running.owners.alone()):
                     # Another process may have moved the head before anybody watched it.
-                    head = await self._ready().reader.ask(lambda lookup: lookup.head(session_id))
+                    head = await running.reader.ask(lambda lookup: lookup.head(session_id))
                     self._hub.advance(session_id, head)
                 if self._hub.head(session_id) <= after_seq:
                     await waiter.wait()
@@ -250,9 +249,9 @@ class SqliteStore:
 
     def _ready(self) -> Running:
         if self._running is None:
-            raise _not_open()
+            raise self._not_open()
         return self._running
 
-
-def _not_open() -> HarnessFault:
-    return HarnessFault("store_unavailable", "The store is not open.", boundary="artifact_store")
+    def _not_open(self) -> HarnessFault:
+        why = "closed" if self._was_closed else "not open"
+        return HarnessFault("store_unavailable", f"The store is {why}.", boundary="artifact_store", why=why)

@@ -43,16 +43,16 @@ class _Lines:
     def fetch(self, low: int, high: int) -> bytes:
         return b"\n".join(self.lines[low - self.low : high - self.low])
 
-    def add(self, lines: Sequence[bytes]) -> None:
+    def add(self, lines: Sequence[bytes], most_bytes: int) -> None:
         self.lines += lines
         self.size_bytes += sum(map(len, lines))
-        if self.size_bytes > 2 * SESSION_BYTES:
-            self._shorten()
+        if self.size_bytes > 2 * most_bytes:
+            self._shorten(most_bytes)
 
-    def _shorten(self) -> None:
+    def _shorten(self, most_bytes: int) -> None:
         # The newest line stays whatever its size: its cursor is the head's.
         drop = 0
-        while self.size_bytes > SESSION_BYTES and drop < len(self.lines) - 1:
+        while self.size_bytes > most_bytes and drop < len(self.lines) - 1:
             self.size_bytes -= len(self.lines[drop])
             drop += 1
         del self.lines[:drop]
@@ -69,7 +69,9 @@ class _Lines:
 class Tail:
     """The newest lines of the sessions that this process wrote to last."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, session_bytes: int = SESSION_BYTES, sessions: int = SESSIONS) -> None:
+        self._session_bytes = session_bytes
+        self._most_sessions = sessions
         self._sessions: OrderedDict[str, _Lines] = OrderedDict()
 
     def add(self, session_id: str, first_seq: int, lines: Sequence[bytes]) -> None:
@@ -77,9 +79,9 @@ class Tail:
         kept = self._sessions.get(session_id)
         if kept is None or kept.head_seq + 1 != first_seq:
             kept = self._sessions[session_id] = _Lines(session_id, first_seq - 1)
-            if len(self._sessions) > SESSIONS:
+            if len(self._sessions) > self._most_sessions:
                 self._sessions.popitem(last=False)
-        kept.add(lines)
+        kept.add(lines, self._session_bytes)
         self._sessions.move_to_end(session_id)
 
     def read(self, session_id: str, after: str | None, bounds: Bounds, *, head: int) -> Page | None:

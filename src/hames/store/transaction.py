@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
 import apsw
 
 from hames.core.commands import Command, CreateSession, KeyRecord, Known, named_key
-from hames.core.state import Turn
+from hames.core.state import Turn, state_to_json, turn_to_json
 from hames.ports import Committed, Lease, Owner
 from hames.protocol.chain import cursor
 from hames.protocol.errors import Refused
@@ -26,8 +27,6 @@ from hames.store.log import (
     Step,
     advance,
     empty_head,
-    encode_state,
-    encode_turn,
     known_turn,
     moved,
 )
@@ -73,6 +72,7 @@ class Transaction:
         self._now = now
         self._moved: set[str] = set()
         self._turns: dict[tuple[int, str], Turn] = {}
+        self._events: list[tuple[int, bytes, int, str]] = []
 
     def commit(self, session_id: str, command: Command) -> Committed:
         """Decide `command` and append what follows.
@@ -134,6 +134,7 @@ class Transaction:
         if held is None:
             raise Refused("session_not_found", sessionId=original_id)
         seq = step.reply.seq or held.head.state.seq
+        self._write_events()
         found = one(self._connection, "select digest from event where id = ?", ((held.n << SEQ_BITS) + seq,))
         if found is None:
             raise rows.not_proved(original_id, seq, "an idempotency key names an event that is not there")
@@ -145,10 +146,7 @@ class Transaction:
         if held is None:
             held = Held(self._new_session(session_id, command), step.head, b"", 0, None, self._epoch)
         base = held.n << SEQ_BITS
-        self._connection.executemany(
-            "insert into event (id, digest, crc, line) values (?, ?, ?, ?)",
-            [(base + row.seq, row.digest[:DIGEST_BYTES], row.crc, row.line.decode()) for row in step.rows],
-        )
+        self._events += [(base + row.seq, row.digest[:DIGEST_BYTES], row.crc, row.line.decode()) for row in step.rows]
         for used in step.keys:
             record = used.record
             self._connection.execute(
@@ -220,7 +218,8 @@ class Transaction:
         self.changed[session_id] = replace(held, owner=owner, fence=fence)
 
     def flush(self) -> None:
-        """Write the rows of sessions and turns as they stand after all commands."""
+        """Write the rows of events, sessions and turns as they stand after all commands."""
+        self._write_events()
         if self._turns:
             self._connection.executemany(
                 "insert into turn (session, n, turn_id, status, crc, doc) values (?, ?, ?, ?, ?, ?)"
@@ -228,30 +227,32 @@ class Transaction:
                 " doc = excluded.doc",
                 [_turn_values(n, turn) for (n, _), turn in self._turns.items()],
             )
-        for session_id in self.appended.keys() | self._moved:
-            self._write_session(session_id, self.changed[session_id])
+        if self._moved:
+            docs = [self._seal_state(session_id) for session_id in self._moved]
+            self._connection.executemany("insert or replace into state (n, doc) values (?, ?)", docs)
+        self._connection.executemany(
+            "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ? where n = ?",
+            [self._session_values(session_id) for session_id in self.appended.keys() | self._moved],
+        )
 
-    def _write_session(self, session_id: str, held: Held) -> None:
-        head, state = held.head, held.head.state
-        digest, text = held.state_digest, b""
-        if session_id in self._moved:
-            text = encode_state(state)
-            digest = rows.digest_of(text)
-            self.changed[session_id] = replace(held, state_digest=digest)
-        mac = rows.seal(self._scene.key, session_id, state.seq, head.chain, crc=head.crc, state_digest=digest)
-        values = (state.seq, head.chain, head.crc, mac)
-        if text:
-            self._connection.execute(
-                "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ? where n = ?",
-                (*values, digest, state.title, held.n),
-            )
-            self._connection.execute("insert or replace into state (n, doc) values (?, ?)", (held.n, text.decode()))
-        else:
-            self._connection.execute(
-                "update session set head = ?, chain = ?, crc = ?, mac = ? where n = ?", (*values, held.n)
-            )
+    def _write_events(self) -> None:
+        events, self._events = self._events, []
+        self._connection.executemany("insert into event (id, digest, crc, line) values (?, ?, ?, ?)", events)
+
+    def _seal_state(self, session_id: str) -> tuple[int, str]:
+        held = self.changed[session_id]
+        text = state_to_json(held.head.state)
+        self.changed[session_id] = replace(held, state_digest=rows.digest_of(text))
+        return held.n, text.decode()
+
+    def _session_values(self, session_id: str) -> tuple[Any, ...]:
+        held = self.changed[session_id]
+        head, digest = held.head, held.state_digest
+        seq = head.state.seq
+        mac = rows.seal(self._scene.key, session_id, seq, head.chain, crc=head.crc, state_digest=digest)
+        return seq, head.chain, head.crc, mac, digest, head.state.title, held.n
 
 
 def _turn_values(n: int, turn: Turn) -> tuple[int, int, str, str, int, str]:
-    text = encode_turn(turn)
+    text = turn_to_json(turn)
     return n, turn.n, turn.turn_id, turn.status, crc32(text), text.decode()

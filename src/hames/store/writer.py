@@ -32,6 +32,10 @@ BATCH_JOBS: Final = 512
 BATCH_BYTES: Final = 2**20
 """Of one transaction: other processes wait at the gate meanwhile."""
 
+IDLE_S: Final = 0.05
+"""Nothing was given for so long: a checkpoint delays nobody. Callers that each wait for an answer leave the queue empty
+for moments."""
+
 BUSY_CHECKPOINT_PAGES: Final = 4 * CHECKPOINT_PAGES
 """16 MiB: beyond this a checkpoint is made though jobs wait; recovery of it takes 7 ms."""
 
@@ -118,7 +122,7 @@ class Writer:
             batch, going = self._take()
             if batch:
                 self._report(self._work(batch))
-            self._checkpoint()
+            self._checkpoint(BUSY_CHECKPOINT_PAGES)
         if self._side is not None:
             self._work([Job(Ticket(), Transaction.release_all)])
             self._side.close()
@@ -126,7 +130,7 @@ class Writer:
 
     def _take(self) -> tuple[list[Job], bool]:
         """Everything that waits, to the bounds of a batch; False with the last."""
-        job = self._queue.get()
+        job = self._next()
         batch: list[Job] = []
         size_bytes = 0
         while job is not None:
@@ -139,6 +143,15 @@ class Writer:
             except Empty:
                 return batch, True
         return batch, False
+
+    def _next(self) -> Job | None:
+        """Wait for a job; meanwhile, once it seems that none comes soon, tidy up."""
+        if self._is_due(CHECKPOINT_PAGES):
+            try:
+                return self._queue.get(timeout=IDLE_S)
+            except Empty:
+                self._checkpoint(CHECKPOINT_PAGES)
+        return self._queue.get()
 
     def _work(self, batch: list[Job]) -> Batch:
         try:
@@ -229,10 +242,12 @@ class Writer:
         self._wal_pages = pages
         return apsw.SQLITE_OK
 
-    def _checkpoint(self) -> None:
+    def _is_due(self, limit_pages: int) -> bool:
+        return self._wal_pages >= max(limit_pages, self._tried_pages + CHECKPOINT_PAGES)
+
+    def _checkpoint(self, limit_pages: int) -> None:
         """Move the WAL into the database, if it is worth it and nobody else writes."""
-        limit = CHECKPOINT_PAGES if self._queue.empty() else BUSY_CHECKPOINT_PAGES
-        if self._wal_pages < limit or self._wal_pages < self._tried_pages + CHECKPOINT_PAGES:
+        if not self._is_due(limit_pages):
             return
         side = self._side
         if side is None or self._closed is not None:

@@ -1,0 +1,67 @@
+"""What the system tells of processes, and the environment that servers of a test get."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+
+
+def environment(home: Path, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """The environment of a server whose store and configuration are below `home`; None takes a variable out."""
+    values = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    values |= {
+        "HOME": str(home),
+        "HAMES_HOME": str(home / "store"),
+        "HAMES_CONFIG": str(home / "config.json"),
+        "NO_PROXY": "127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("src")),
+    }
+    for name, value in (extra or {}).items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
+    return values
+
+
+def compatible(url: str, **extra: str) -> dict[str, str]:
+    """The variables that make `url` the model of new sessions."""
+    return {"HAMES_MODEL": "compatible/fake-model", "HAMES_COMPATIBLE_BASE_URL": url, **extra}
+
+
+def status_bytes(pid: int, name: str) -> int:
+    """A size in `/proc/<pid>/status`."""
+    for entry in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if entry.startswith(f"{name}:"):
+            return int(entry.split()[1]) * 1024
+    raise ProcessLookupError(pid)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below `pid`, zombies too."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text()
+                parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
