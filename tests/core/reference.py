@@ -182,6 +182,9 @@ class Session:
             job = self.jobs[self.running]
             if job.fence == fence and previous is None:
                 raise No("internal")
+            if job.asked is not None:
+                # A cancel that is durable: the turn does not begin again, it is settled.
+                return []
             before: Any = {"attempt": job.attempt, "reason": previous or "owner_lost"}
         else:
             if self.status != "open" or self.held or not self.queue:

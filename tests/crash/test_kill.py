@@ -71,6 +71,34 @@ def test_a_hundred_kills_under_load_lose_nothing(home: Path, workspace: Path, fa
     assert fake.refusals == []
 
 
+@pytest.mark.slow
+def test_who_takes_over_from_killed_servers_sees_every_event_once(
+    start: Start, home: Path, workspace: Path, fake: FakeProvider
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    fake.answer = Model(seed)
+    (workspace / "a.txt").write_text("a\n")
+    ledger = Ledger()
+    env = {"HAMES_LIMIT_CHUNK_MS": "10", "HAMES_LIMIT_STEPS": "4"}
+    heir = start(env=env)
+    for n in range(SESSIONS):
+        ledger.sessions.add(heir.create(workspace, f"s{n}"))
+        heir.call("session/close", sessionId=f"s{n}")  # so that the first to resume it is its owner
+    for life in range(12):
+        one_life(Server(home, env=compatible(fake.url, **env), initialize=False), ledger, chance, life)
+        for session_id in ledger.sessions:
+            heir.send("session/resume", sessionId=session_id)
+    fake.answer = lambda _body: text("yes")
+    ledger.take(heir, {})
+    ledger.prove(heir)
+    for session_id in ledger.sessions:
+        seen = [event["seq"] for event in heir.events(session_id)]
+        head = max(seen)
+        assert seen[:head] == list(range(1, head + 1)), "its subscription had every event once, in order"
+
+
 def one_life(server: Server, ledger: Ledger, chance: random.Random, life: int) -> None:
     """Attach to everything, pipeline submits, be killed at a random moment, note what was said."""
     asked: dict[int, tuple[str, str]] = {}

@@ -185,7 +185,6 @@ async def test_a_state_of_another_fold_is_folded_anew(disk_world: World, monkeyp
         before = (await store.load("s-1")).state
 
     monkeypatch.setattr("hames.core.state.FOLD_VERSION", 2)
-    monkeypatch.setattr("hames.store.log.FOLD_VERSION", 2)
     async with disk_world.open() as store:
         assert (await store.load("s-1")).state == before
         await store.commit("s-1", submission("t-2")).wait()

@@ -238,6 +238,9 @@ def _start(state: State, command: StartTurn) -> Decision:
     else:
         if turn.fence == command.fence and command.previous is None:
             raise Refused("internal", f"turn {turn.turn_id} runs under this fence already")
+        if turn.cancel is not None:
+            # Nothing of a turn begins behind a cancel that is durable: who recovers it settles it.
+            return Decision(reply=Reply(turn_id=turn.turn_id))
         data["previous"] = {"attempt": turn.attempt, "reason": command.previous or "owner_lost"}
         data["deadlineAt"] = turn.deadline_at or rfc3339(command.now_ms + command.wall_time_ms)
     data["attempt"] = turn.attempt + 1

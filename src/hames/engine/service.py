@@ -59,6 +59,7 @@ class Service:
         self._lives: dict[str, Live] = {}
         self._checked: dict[str, Loaded] = {}
         self._beating = False
+        self._waiting: dict[str, set[anyio.CancelScope]] = {}
 
     # --- the store ----------------------------------------------------------------------------------------
 
@@ -266,11 +267,17 @@ class Service:
         )
         worker.recover = recover
         self._workers[session_id] = worker
-        self._tasks.start_soon(worker.run)
+        self._tasks.start_soon(self._run_worker, worker)
         if not self._beating:
             self._beating = True
             self.store.beat()
             self._tasks.start_soon(self._beat)
+
+    async def _run_worker(self, worker: Worker) -> None:
+        await worker.run()
+        # Who waits for a turn of it looks again: nothing more will be committed here.
+        for scope in tuple(self._waiting.pop(worker.session_id, ())):
+            scope.cancel()
 
     async def _beat(self) -> None:
         """Say that this process lives, for as long as it has sessions; a stopped process falls silent."""
@@ -308,8 +315,13 @@ class Service:
                 if owner is None or not owner.alive:
                     turn, cursor = await store.turn(session_id, turn_id)
                     return turn, cursor, "ended" if turn.ended else "unowned"
-            with anyio.move_on_after(None if here else OWNER_CHECK_S):
-                await store.changed(session_id, state.seq)
+            with anyio.move_on_after(None if here else OWNER_CHECK_S) as scope:
+                waiting = self._waiting.setdefault(session_id, set())
+                waiting.add(scope)
+                try:
+                    await store.changed(session_id, state.seq)
+                finally:
+                    waiting.discard(scope)
 
     # --- the end ------------------------------------------------------------------------------------------
 

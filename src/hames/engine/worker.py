@@ -230,19 +230,22 @@ class Worker:
 
     async def _recover(self, lease: Lease, loaded: Loaded) -> None:
         """Settle or continue the turn that an attempt before us left."""
-        turn = loaded.state.active
-        if turn is None:
-            return
-        await self._log.catch_up(loaded.state.seq)
-        overdue = time.time_ns() // 1_000_000 >= epoch_ms(turn.deadline_at or "")
-        left = plan_left(self._log.conversation, turn, self.recover, overdue=overdue)
-        if left.settles:
-            committed = await self._store.commit(self.session_id, settle_command(left, lease.fence)).wait()
+        while loaded.state.active is not None:
+            turn = loaded.state.active
+            await self._log.catch_up(loaded.state.seq)
+            overdue = time.time_ns() // 1_000_000 >= epoch_ms(turn.deadline_at or "")
+            left = plan_left(self._log.conversation, turn, self.recover, overdue=overdue)
+            if self.settle_only and not left.settles:
+                return
+            command = settle_command(left, lease.fence) if left.settles else self._start(lease, loaded, left)
+            committed = await self._store.commit(self.session_id, command).wait()
             await self._log.take(committed)
-        elif not self.settle_only:
-            committed = await self._store.commit(self.session_id, self._start(lease, loaded, left)).wait()
-            await self._log.take(committed)
-            await self._run(lease, loaded, committed.state)
+            if committed.events:
+                if not left.settles:
+                    await self._run(lease, loaded, committed.state)
+                return
+            # A cancel came between the look and the start: look again, and settle it.
+            loaded = await self._store.load(self.session_id)
 
     async def _run(self, lease: Lease, loaded: Loaded, state: State) -> None:
         """Run an attempt to its terminal.

@@ -101,6 +101,8 @@ class Connection:
         self._waiting: dict[str | int, anyio.CancelScope] = {}
         self._handshake: anyio.Event | None = None
         self._short = 0
+        self._short_bytes = 0
+        self._frame_bytes = 0
         self._one_less = anyio.Event()
         self._serving: set[anyio.CancelScope] = set()
         self._leaving = False
@@ -112,6 +114,7 @@ class Connection:
         if isinstance(frame, FrameFault):
             self._refuse_frame(frame)
             return
+        self._frame_bytes = len(frame)
         message = rpc.decode(frame)
         if isinstance(message, rpc.Batch):
             self._accept_batch(message)
@@ -156,6 +159,7 @@ class Connection:
                 if not self._batches[session_id]:
                     del self._batches[session_id]
 
+        self._frame_bytes //= len(batch.entries)
         for entry in batch.entries:
             self._accept_entry(entry, collect, batched=True)
 
@@ -183,13 +187,15 @@ class Connection:
         before, done = self._handshake, anyio.Event()
         if method.name == "initialize":
             self._handshake = done
+        weight = 0 if method.waits else self._frame_bytes
         self._short += not method.waits
+        self._short_bytes += weight
         # Made here and not in the task: a cancel may stand in the very next frame.
         scope = anyio.CancelScope()
         self._serving.add(scope)
         if method.waits:
             self._waiting[request.id] = scope
-        self.tasks.start_soon(self._serve, request, method, lane, (before, done), scope, answer)
+        self.tasks.start_soon(self._serve, request, method, lane, (before, done), scope, answer, weight)
 
     def _too_many_waiting(self, request: rpc.Request) -> bytes:
         allowed = self.host.limits["waitingRequests"]
@@ -243,9 +249,9 @@ class Connection:
         for batch in tuple(self._batches.get(session_id, ())):
             await batch.wait()
 
-    async def quiet(self, at_most: int = 0) -> None:
-        """Until no more than `at_most` requests, of those that do not wait for something else, are being served."""
-        while self._short > at_most:
+    async def quiet(self, at_most: int = 0, bytes_at_most: int = 0) -> None:
+        """Until no more than that is being served, of the requests that do not wait for something else."""
+        while self._short > at_most or self._short_bytes > bytes_at_most:
             self._one_less = anyio.Event()
             await self._one_less.wait()
 
@@ -265,6 +271,7 @@ class Connection:
         handshake: tuple[anyio.Event | None, anyio.Event],
         scope: anyio.CancelScope,
         answer: Callable[[bytes], None],
+        weight: int,
     ) -> None:
         before, mine = lane
         session_id = request.params.get("sessionId")
@@ -289,6 +296,7 @@ class Connection:
                 self._waiting.pop(request.id, None)
             else:
                 self._short -= 1
+                self._short_bytes -= weight
                 self._one_less.set()
             self._serving.discard(scope)
             self._leave_lane(session_id, mine)

@@ -37,6 +37,9 @@ MAX_UNREAD_ANSWERS = 8 * 2**20
 MAX_SERVED = 500
 """Requests being served at once, beside those that wait for a turn, beyond which no further ones are read."""
 
+MAX_SERVED_BYTES = 8 * 2**20
+"""The same by their frames; one of any allowed size always passes."""
+
 
 class StdioOutlet:
     """Frames payloads as the client does, once it is known how."""
@@ -98,7 +101,7 @@ class _Inlet:
         while True:
             while self._chunks:
                 await self._writer.room(MAX_UNREAD_ANSWERS)
-                await self._connection.quiet(MAX_SERVED)
+                await self._connection.quiet(MAX_SERVED, MAX_SERVED_BYTES)
                 chunk = self._chunks.popleft()
                 for frame in self._decoder.feed(chunk):
                     self._connection.accept(frame)

@@ -58,6 +58,7 @@ class Subscription(Listener):
         self._connection = connection
         self._service = service
         self._offsets: dict[str, int] = {}
+        self._ended: set[str] = set()
         self._scope = anyio.CancelScope()
         self._moved = anyio.Event()
         self._head = b'{"jsonrpc":"2.0","method":"event","params":{"subscriptionId":"%b",' % subscription_id.encode()
@@ -99,6 +100,7 @@ class Subscription(Listener):
         while True:
             page = await store.read(self.session_id, after=self._cursor, limit=SEND_EVENTS, max_bytes=SEND_BYTES)
             if page.count:
+                self._note_ends(page.lines)
                 await self._connection.answered(self.session_id)
                 await outlet.room(ROOM_BYTES)
                 outlet.send_lines(self._head, page.lines)
@@ -109,11 +111,20 @@ class Subscription(Listener):
                 self._catch_up_previews()
                 await store.changed(self.session_id, self.seq)
 
+    def _note_ends(self, lines: bytes) -> None:
+        """Remember items that are still made here and have their end in the log: another process took the turn."""
+        items = self._service.live(self.session_id).items
+        self._ended &= items.keys()
+        for item_id in items:
+            ends = (b'.completed","data":{"%b":"%b"' % (member, item_id.encode()) for member in (b"itemId", b"callId"))
+            if any(end in lines for end in ends):
+                self._ended.add(item_id)
+
     # --- previews -----------------------------------------------------------------------------------------
 
     def delta(self, item: LiveItem, offset: int, text: str) -> None:
         """Pass on more text, unless the client is behind: chunks and the whole item make up for it."""
-        if not self._deltas or self.seq < item.base_seq:
+        if not self._deltas or self.seq < item.base_seq or item.item_id in self._ended:
             return
         if self._connection.outlet.pending_bytes > DELTA_ROOM_BYTES:
             return
@@ -129,7 +140,8 @@ class Subscription(Listener):
         if not self._deltas:
             return
         for item in items.values():
-            if item.item_id not in self._offsets and item.size and self.seq >= item.base_seq:
+            known = item.item_id in self._offsets or item.item_id in self._ended
+            if not known and item.size and self.seq >= item.base_seq:
                 self._send_delta(item, 0, item.text())
 
     def _send_delta(self, item: LiveItem, offset: int, text: str) -> None:

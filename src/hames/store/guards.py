@@ -36,6 +36,10 @@ _NETWORK_FILE_SYSTEMS: Final = frozenset(
 """WAL needs memory that all users of a file share: "does not work over a network filesystem" (sqlite.org/wal.html)."""
 
 
+NOBODY = b" " * 20
+"""What stands in the gate's file where the holder's process id would."""
+
+
 class Gate:
     """The right to write, for one process at a time.
 
@@ -68,7 +72,8 @@ class Gate:
         return True
 
     def leave(self) -> None:
-        """Let others in."""
+        """Let others in. The name goes first: who is stopped before it writes its own is not taken for this one."""
+        os.pwrite(self._gate_fd, NOBODY, 0)
         fcntl.flock(self._gate_fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -82,7 +87,8 @@ class Gate:
         holder = os.pread(self._gate_fd, 20, 0).split()
         pid = int(holder[0]) if holder and holder[0].isdigit() else None
         state = "unknown" if pid is None else process_state(pid)
-        why = f"process {pid} ({state}) holds its gate for longer than {self._limit_ms} ms"
+        who = "a process" if pid is None else f"process {pid} ({state})"
+        why = f"{who} holds its gate for longer than {self._limit_ms} ms"
         raise unavailable(self._directory, why, pid=pid, state=state)
 
 

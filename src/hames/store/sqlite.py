@@ -184,11 +184,13 @@ class SqliteStore:
         types: Sequence[str] | None = None,
     ) -> Page:
         bounds = Bounds.of(limit, max_bytes, types)
-        if before is None:
+        running = self._ready()
+        # With other processes about, the log may have grown since this one wrote to it.
+        if before is None and running.owners.alone():
             newest = self._tail.read(session_id, after, bounds, head=self._hub.head(session_id))
             if newest is not None:
                 return newest
-        page = await self._ready().reader.ask(lambda lookup: lookup.read(session_id, after, before, bounds))
+        page = await running.reader.ask(lambda lookup: lookup.read(session_id, after, before, bounds))
         self._hub.advance(session_id, page.head_seq)
         return page
 

@@ -1,7 +1,8 @@
 """The newest lines of sessions, kept in the loop as they are committed: a reader that is caught up asks no disk.
 
-Rule 1: a cache and nothing more: what is not here is read and proved from the store. Rule 2: lines of a session stand
-here without a gap; a commit that does not follow the last one (another process wrote between) starts anew.
+Rule 1: a cache and nothing more: what is not here is read and proved from the store; who asks knows that no other
+process writes. Rule 2: lines of a session stand here without a gap; a commit that does not follow the last one (another
+process wrote between) starts anew.
 Rule 3: only the event loop touches it.
 """
 
