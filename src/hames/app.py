@@ -56,7 +56,7 @@ def make_host(
 
 def preload() -> None:
     """Import and build what the first session and the first turn will need, so that neither waits for it."""
-    _give_memory_back()
+    give_memory_back()
     from hames.protocol.validate import prepare_params
 
     for module in ("hames.engine.service", "hames.store", "apsw", "hames.sandbox.local", "hames.tools", "rfc8785"):
@@ -64,17 +64,18 @@ def preload() -> None:
     prepare_params(("SessionCreate", "SessionResume", "TurnSubmit", "EventsSubscribe", "TurnWait", "TurnCancel"))
 
 
-def _give_memory_back() -> None:
+def give_memory_back() -> None:
     """Tell glibc to return large blocks at once, and to keep one arena for all threads: a burst of deltas would else
-    leave tens of MB behind (mallopt(3))."""
+    leave tens of MB behind (mallopt(3)). A page of events is not large: its blocks come again and again, and
+    fresh memory costs a page fault for every 4 KiB."""
     import ctypes
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         m_arena_max, m_mmap_threshold, m_trim_threshold = -8, -3, -1
         mallopt(m_arena_max, 1)
-        mallopt(m_mmap_threshold, 128 * 1024)
-        mallopt(m_trim_threshold, 128 * 1024)
+        mallopt(m_mmap_threshold, 768 * 1024)
+        mallopt(m_trim_threshold, 2 * 1024 * 1024)
 
 
 def preload_turns(provider: str) -> None:

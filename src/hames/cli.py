@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from hames import __version__
-from hames.commands.exits import INTERRUPTED, USAGE
+from hames.commands.exits import FAILED, INTERRUPTED, USAGE
 
 COMMANDS: Mapping[str, str] = {
     "serve": "speak JSON-RPC 2.0 on stdin and stdout",
@@ -25,10 +25,15 @@ COMMANDS: Mapping[str, str] = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage ends with 64 (`sysexits.h`), so that 2 stays free for a limit."""
+    """Bad usage ends with 64 (`sysexits.h`), so that 2 stays free for a limit. Help that is lost is told as lost."""
 
     def error(self, message: str) -> NoReturn:
         raise _BadUsage(f"{self.format_usage()}{self.prog}: {message}\n", message)
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        from hames.commands.streams import emit
+
+        emit(message)
 
 
 class _BadUsage(Exception):
@@ -42,55 +47,81 @@ class _BadUsage(Exception):
 
 def parser_for(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the command that is typed is loaded for its options."""
-    parser = _Parser(prog="hames", description="A durable agent harness that other programs drive over stdio.")
+    return _parsers(argv)[0]
+
+
+def _parsers(argv: Sequence[str]) -> tuple[_Parser, _Parser]:
+    """The parser of everything, and that of the command that is typed: the same where none is."""
+    parser = typed_parser = _Parser(
+        prog="hames", description="A durable agent harness that other programs drive over stdio."
+    )
     parser.add_argument("--version", action="version", version=f"hames {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True, parser_class=_Parser)
     typed = next((word for word in argv if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        command = commands.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
         if name == typed:
             import_module(f"hames.commands.{name}").add_arguments(command)
-    return parser
+            typed_parser = command
+    return parser, typed_parser
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments. What is left over is told with the usage of the command, not of `hames`."""
+    parser, command = _parsers(words)
+    arguments, rest = parser.parse_known_args(words)
+    if rest:
+        message = f"unrecognized arguments: {' '.join(rest)}"
+        if arguments.command == "run" and not any(word.startswith("-") for word in rest):
+            message += "; a prompt of several words is one argument: put it in quotes"
+        command.error(message)
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     _hold_standard_descriptors()
     words = sys.argv[1:] if argv is None else argv
+    sys.exit(_run(words))
+
+
+def _hold_standard_descriptors() -> None:
+    """Open 0, 1 and 2 where the parent closed them, so that no file of ours gets their number and our output.
+
+    A closed stdout stays one that nothing can be written to: what is lost there is told.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if descriptor == 1 else os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the life of the process
+
+
+def _run(words: Sequence[str]) -> int:
+    from hames.commands.streams import OutputLost
+    from hames.protocol.errors import HamesError
+
     try:
-        arguments = parser_for(words).parse_args(words)
+        arguments = _parsed(words)
+        command = import_module(f"hames.commands.{arguments.command}")
+        return command.run(arguments, os.environ)  # type: ignore[no-any-return]
     except _BadUsage as bad:
         sys.stderr.write(bad.text)
         if list(words[:1]) == ["run"] and not {"--json", "--jsonl"}.isdisjoint(words):
             from hames.commands.record import failure_record, print_record
 
             print_record(failure_record(bad.message, {"kind": "invalid_config"}, USAGE))
-        sys.exit(USAGE)
-    command = import_module(f"hames.commands.{arguments.command}")
-    sys.exit(_run(command.run, arguments))
-
-
-def _hold_standard_descriptors() -> None:
-    """Open 0, 1 and 2 where the parent closed them, so that no file of ours gets their number and our output."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the life of the process
-
-
-def _run(run: object, arguments: argparse.Namespace) -> int:
-    from hames.protocol.errors import HamesError
-
-    try:
-        return run(arguments, os.environ)  # type: ignore[no-any-return,operator]
+        return USAGE
     except HamesError as error:
         sys.stderr.write(f"hames: {error.message}\n")
         return USAGE if error.kind == "invalid_config" else 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OutputLost as lost:
+        sys.stderr.write(f"hames: {lost}\n")
+        return FAILED
     except BrokenPipeError:
         # Who read our output has seen enough; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

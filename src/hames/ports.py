@@ -574,6 +574,14 @@ class Store(Protocol):
         """Who holds the lease."""
         ...
 
+    def stand_by(self, session_id: str, waiting: bool) -> None:
+        """Say, or no longer say, that this process takes the session when its lease is free."""
+        ...
+
+    async def heir(self, session_id: str) -> Owner | None:
+        """Another live process that stands by for the session."""
+        ...
+
     def beat(self) -> None:
         """Say that this process lives, to those who watch its leases. Called from the event loop; cheap."""
         ...

@@ -92,6 +92,17 @@ def finish(process: subprocess.Popen[bytes], stdin: bytes | None = None) -> Fini
     return Finished(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 
+WHY_LOST = {"full": "No space left on device", "closed": "Bad file descriptor"}
+"""What takes no output, and what a command says of it."""
+
+
+def lost_stdout(place: str) -> dict[str, Any]:
+    """The options of `Cli.start` that give a command a full or a closed standard output."""
+    if place == "full":
+        return {"stdout": os.open("/dev/full", os.O_WRONLY)}
+    return {"stdout": None, "preexec_fn": lambda: os.close(1)}
+
+
 def is_alive(pid: int) -> bool:
     """Whether there is a process of this id, a zombie too."""
     try:

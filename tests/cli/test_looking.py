@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.command import Cli, finish
+from cli.command import WHY_LOST, Cli, finish, lost_stdout
 from hames.protocol.events import EVENTS
 from hames.protocol.methods import METHODS
 from hames.protocol.schema import documents
@@ -102,6 +102,30 @@ def test_a_reader_that_has_seen_enough_ends_a_replay_quietly(hames: Cli) -> None
     assert process.wait(30) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["replay", "s1"],
+        ["replay", "s1", "--jsonl"],
+        ["sessions", "list"],
+        ["sessions", "show", "s1", "--json"],
+        ["describe"],
+        ["schema"],
+        ["config", "list"],
+        ["config", "get", "limits.steps"],
+        ["--help"],
+        ["run", "--help"],
+        ["--version"],
+    ],
+)
+@pytest.mark.parametrize("place", ["full", "closed"])
+def test_output_that_cannot_be_written_ends_with_1_and_says_why(hames: Cli, words: list[str], place: str) -> None:
+    record(hames, "--id", "s1", "say hi")
+    done = finish(hames.start(*words, **lost_stdout(place)))
+    assert done.code == 1
+    assert f"hames: The output cannot be written to stdout: {WHY_LOST[place]}." in done.err.splitlines()
 
 
 def test_sessions_are_listed_newest_first_and_found_by_title_and_workspace(hames: Cli, tmp_path: Path) -> None:

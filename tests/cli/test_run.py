@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.command import Cli, finish
+from cli.command import WHY_LOST, Cli, finish, lost_stdout
 from e2e.driver import Server, compatible
 from fake.provider import FakeProvider, calls, cut, partial, status, text
 
@@ -203,9 +203,12 @@ def test_with_a_prompt_stdin_makes_no_difference(hames: Cli, kind: str) -> None:
     assert (done.code, done.out) == (0, "right\n")
 
 
-def test_a_closed_stdout_does_not_change_the_outcome(hames: Cli) -> None:
-    done = finish(hames.start("run", "--jsonl", "say hi", stdout=None, preexec_fn=lambda: os.close(1)))
-    assert done.code == 0
+@pytest.mark.parametrize("form", ["--json", "--jsonl", "--model=offline"])
+@pytest.mark.parametrize("place", ["full", "closed"])
+def test_an_answer_that_cannot_be_written_ends_with_1_and_says_why(hames: Cli, form: str, place: str) -> None:
+    done = finish(hames.start("run", form, "say hi", **lost_stdout(place)))
+    assert done.code == 1
+    assert f"hames: The output cannot be written to stdout: {WHY_LOST[place]}." in done.err.splitlines()
     assert json.loads(hames("sessions", "list", "--json").out)["turns"] == 1
 
 
@@ -238,9 +241,9 @@ def test_a_reader_that_goes_away_cancels_the_turn(hames: Cli) -> None:
     process.stdout.close()
     assert process.wait(30) == 1
     assert process.stderr is not None
-    assert "stdout is closed" in process.stderr.read().decode()
+    assert "nobody takes the output" in process.stderr.read().decode()
     session = json.loads(hames("sessions", "list", "--json").out)["sessionId"]
-    assert "[cancelled: client, stdout is closed]" in hames("replay", session).out
+    assert "[cancelled: client, nobody takes the output]" in hames("replay", session).out
 
 
 def test_notes_that_nobody_reads_do_not_stop_the_turn(hames: Cli) -> None:

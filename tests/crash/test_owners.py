@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import signal
 import threading
 from pathlib import Path
@@ -256,22 +254,42 @@ def test_who_is_stopped_within_the_gate_costs_others_a_typed_error_and_no_loss(
 
 def stop_within_the_gate(server: Server, path: Path) -> None:
     """Stop the process at a moment when it holds the gate."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        for _ in range(2_000):
-            server.signal(signal.SIGSTOP)
-            until(lambda: state(server.pid) == "T", "it is stopped")
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            server.signal(signal.SIGCONT)
-    finally:
-        os.close(descriptor)
+    for _ in range(2_000):
+        server.signal(signal.SIGSTOP)
+        until(lambda: state(server.pid) == "T", "it is stopped")
+        if holds(server.pid, path):
+            return
+        server.signal(signal.SIGCONT)
     raise AssertionError("it was never found within the gate")
+
+
+def holds(pid: int, path: Path) -> bool:
+    """The process has the file's `flock` (proc_locks(5): type, mode, access, pid, device and inode)."""
+    inode = str(path.stat().st_ino)
+    locks = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
+    return any(
+        lock[1] == "FLOCK" and lock[4] == str(pid) and lock[5].rpartition(":")[2] == inode
+        for lock in locks
+        if lock[1] != "->"
+    )
 
 
 def state(pid: int) -> str:
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     return stat[stat.rindex(")") + 2]
+
+
+def test_who_leaves_hands_its_turn_to_who_stands_by(start: Start, fake: FakeProvider, workspace: Path) -> None:
+    fake.on("go", partial("so far ") + wait_for("go on") + text("never"), text("by the heir"))
+    first, second = start(), start()
+    session_id = first.create(workspace)
+    turn_id = first.submit(session_id, "go")
+    fake.wait_for_requests(1)
+    second.call("session/resume", sessionId=session_id, own="prefer", subscribe={})
+    until(lambda: list((first.home / "store" / "heirs").glob(f"{session_id}.*")), "the heir stands by")
+
+    assert first.stop() == 0
+    turn = second.finish(session_id, turn_id)
+
+    assert (turn["status"], turn["attempt"], turn["outcome"]["text"]) == ("completed", 2, "by the heir")
+    assert fake.refusals == []

@@ -131,11 +131,11 @@ def test_every_command_of_the_readme_exists_and_the_other_way_round() -> None:
 @pytest.mark.parametrize(
     "row", re.findall(r"^\| `hames (\w+(?: (?:list|show))?)[^|]*\| (.*) \|$", README, re.MULTILINE)
 )
-def test_every_option_of_the_readme_exists(row: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_of_the_readme_exists(row: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     words = row[0].split()
     with pytest.raises(SystemExit):
         cli.main([*words, "--help"])
-    told = capsys.readouterr().out
+    told = capfd.readouterr().out
     for option in re.findall(r"--[a-z-]+", row[1]):
         assert option in told
 

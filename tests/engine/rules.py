@@ -12,7 +12,6 @@ from hames.core.session import Event
 Log = list[dict[str, Any]]
 
 TERMINALS = ("turn.completed", "turn.failed", "turn.cancelled")
-_CALL_TERMINAL = "tool.completed"
 
 
 def check_log(log: Sequence[Mapping[str, Any]]) -> None:

@@ -322,3 +322,21 @@ async def test_shutting_down_ends_or_awaits_what_runs_and_admits_nothing(mode: A
         assert c.terminal("t-1")["type"] == ("turn.cancelled" if mode == "cancel" else "turn.completed")
         loaded = await p.service.load(SID)
         assert loaded.owner is None
+
+
+async def test_an_attempt_that_does_not_end_is_settled_from_the_log() -> None:
+    async with bench(settleMs=100) as (c, p):
+        gate = Gate(deaf=True)
+        c.provider.script([gate, "too late"])
+        await p.submit()
+        await gate.come()
+        await p.cancel("t-1")
+
+        await c.event("turn.cancelled")
+        gate.open()
+
+        terminal = c.terminal()["data"]
+        assert (terminal["forced"], terminal["mayStillRun"]) == (True, [{"turnId": "t-1"}])
+        await p.submit("t-2")
+        assert (await p.finish("t-2")).status == "completed"
+        assert "too late" not in str(c.log())

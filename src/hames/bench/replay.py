@@ -8,6 +8,7 @@ from time import perf_counter
 
 import anyio
 
+from hames.app import give_memory_back
 from hames.bench.bed import Bed, Place, median, stopwatch
 from hames.bench.stores import facts, opened, running
 from hames.bench.table import Figure
@@ -27,6 +28,7 @@ COPY = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
 
 def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
     """The log is made through the store, read back through it, and then by a client of a server on it."""
+    give_memory_back()
     events = bed.times(EVENTS, EVENTS // 5)
     scale = EVENTS / events
     place = bed.place()

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 from hames.commands.exits import COMPLETED, FAILED
+from hames.commands.streams import emit
 from hames.protocol.errors import Refused
 
 
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise Refused("invalid_config", f"{arguments.directory[:200]!r} is not a directory that can be written to.")
     started = perf_counter()
     if not arguments.json:
-        print(COLUMNS, flush=True)
+        emit(f"{COLUMNS}\n")
     with tempfile.TemporaryDirectory(
         prefix="hames-bench-", dir=arguments.directory, ignore_cleanup_errors=True
     ) as directory:
@@ -55,13 +56,13 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             names,
             short=arguments.short,
             bounds=bounds,
-            on_row=lambda row: None if arguments.json else print(as_text(row), flush=True),
+            on_row=lambda row: None if arguments.json else emit(f"{as_text(row)}\n"),
         )
     seconds = perf_counter() - started
     if arguments.json:
-        print(dumps(as_json(found, short=arguments.short, seconds=seconds)).decode())
+        emit(dumps(as_json(found, short=arguments.short, seconds=seconds)).decode() + "\n")
     else:
-        print(f"{len(found)} rows in {seconds:.1f} s")
+        emit(f"{len(found)} rows in {seconds:.1f} s\n")
     names_missed = missed(found)
     if names_missed:
         sys.stderr.write(f"hames: bounds missed: {', '.join(names_missed)}\n")

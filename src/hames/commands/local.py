@@ -147,7 +147,8 @@ def run_with_client(
 ) -> int:
     """Run `body` in an event loop with a client and the standard streams; its exit code.
 
-    An expected failure is told on standard error and gives `FAILED`. A reader that went away ends it quietly.
+    An expected failure is told on standard error and gives `FAILED`, as output that is lost does. A reader that went away
+    ends it quietly.
 
     Raises:
         Refused: `invalid_config`.
@@ -166,7 +167,7 @@ def run_with_client(
                 streams.note(f"hames: {message_of(error)}")
                 code = FAILED
         await streams.finish()
-        return code
+        return code if streams.lost is None else FAILED
 
     return anyio.run(main)
 

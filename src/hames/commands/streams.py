@@ -3,6 +3,8 @@
 Rule 1: what is given goes out whole and in order, also between the two where they are one terminal, pipe or file.
 Rule 2: what is for people is made visible, wherever it goes; an answer is exact where it does not go to a terminal.
 Rule 3: standard error is never waited for long.
+Rule 4: output that is lost is told and ends with exit code 1, unless its reader went away: who reads with `head` has
+seen enough.
 """
 
 from __future__ import annotations
@@ -16,6 +18,14 @@ from hames.commands.visible import visible
 from hames.server.stdio import Writer
 from hames.threads import LoopPort
 
+
+class OutputLost(Exception):
+    """Standard output takes nothing more, and not because its reader went away."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"The output cannot be written to stdout: {error.strerror}.")
+
+
 NOTES_S = 1.0
 """How long the end of a command waits for somebody to read its standard error."""
 
@@ -27,7 +37,7 @@ class Streams:
         port = LoopPort()
         self.is_terminal = os.isatty(1)
         self.is_joined = os.path.sameopenfile(1, 2)
-        self.is_broken = False
+        self.lost: OutputLost | None = None
         self._on_broken = on_broken
         self._out = Writer(1, port, on_broken=self._broke)
         self._notes = self._out if self.is_joined else Writer(2, port, on_broken=lambda _: None)
@@ -35,8 +45,9 @@ class Streams:
         if not self.is_joined:
             self._notes.start()
 
-    def _broke(self, _: OSError) -> None:
-        self.is_broken = True
+    def _broke(self, error: OSError) -> None:
+        if not isinstance(error, BrokenPipeError):
+            self.lost = OutputLost(error)
         self._on_broken()
 
     @property
@@ -65,8 +76,10 @@ class Streams:
         self._notes.send((visible(text).rstrip("\n") + "\n").encode())
 
     async def finish(self) -> None:
-        """Wait until the output is taken or nobody takes it; a little for the notes."""
+        """Wait until the output is taken or nobody takes it; a little for the notes, which tell what was lost."""
         await self._out.drain(math.inf)
+        if self.lost is not None:
+            self.note(f"hames: {self.lost}")
         if not self.is_joined:
             await self._notes.drain(NOTES_S)
 
@@ -75,7 +88,8 @@ def emit(text: str) -> None:
     """Write output outside an event loop, all of it, as UTF-8.
 
     Raises:
-        BrokenPipeError: nobody takes it.
+        BrokenPipeError: its reader went away.
+        OutputLost: nothing takes it: a full disk, a closed descriptor.
     """
     rest = memoryview(text.encode("utf-8", "backslashreplace"))
     while rest:
@@ -84,3 +98,7 @@ def emit(text: str) -> None:
         except BlockingIOError:
             # The parent has made the open file non-blocking.
             select.select([], [1], [])
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputLost(error) from error

@@ -59,7 +59,7 @@ class _Stop:
 async def run_turn(request: Request, config: Config, environ: Mapping[str, str]) -> int:
     """Run it, print it; the exit code."""
     stop = _Stop()
-    streams = Streams(on_broken=lambda: stop.request(FAILED, "stdout is closed"))
+    streams = Streams(on_broken=lambda: stop.request(FAILED, "nobody takes the output"))
     showing = Showing(streams, form=request.form)
     record: dict[str, Any] | None = None
     async with anyio.create_task_group() as tasks:
@@ -78,7 +78,7 @@ async def run_turn(request: Request, config: Config, environ: Mapping[str, str])
         record = interrupted_record(stop.code or FAILED, stop.why, **showing.ids)
         if request.form != "text" and not streams.pending_bytes:
             print_record(record)
-    return int(record["exitCode"])
+    return int(record["exitCode"]) if streams.lost is None else FAILED
 
 
 async def _watch_signals(

@@ -90,6 +90,10 @@ class Attempt:
         self.bounds = TurnBounds.of(snapshot["limits"], turn.limits)
         self.ended = False
         self.may_still_run: list[Any] = []
+        self.calling = False
+        """Calls run: the attempt cannot be left before they have their results."""
+        self.leaving = False
+        """Another process takes the turn from here: nothing further begins."""
         self._store = store
         self.log = log
         self._pending: list[Pending] = []

@@ -20,16 +20,18 @@ from hames.protocol.errors import HamesError, HarnessFault
 
 
 async def run_turn(attempt: Attempt, tasks: TaskGroup) -> None:
-    """Run the attempt's turn to its terminal.
+    """Run the attempt's turn to its terminal, or to the step boundary where another process takes it.
 
     Raises:
         HamesError: `lease_lost`, or the store failed: the terminal is not written.
     """
-    while not attempt.ended:
+    while not attempt.ended and not attempt.leaving:
         step = next_step(attempt.progress, attempt.bounds)
         match step:
             case RunTools():
+                attempt.calling = True
                 await run_calls(attempt, step, tasks)
+                attempt.calling = False
             case AskModel():
                 await attempt.boundary(step.step)
                 answered = await ask_model(attempt, step)

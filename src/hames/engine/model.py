@@ -59,8 +59,9 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
             await anyio.sleep(delay_ms / 1000)
             continue
         except anyio.get_cancelled_exc_class():
-            # What was said so far is kept: the next turn can go on from it.
-            for draft in answer.cut("cancelled", in_context=True):
+            # What was said so far is kept: the next turn can go on from it. Who takes the turn over asks again.
+            cause = "handed_over" if attempt.leaving else "cancelled"
+            for draft in answer.cut(cause, in_context=not attempt.leaving):
                 attempt.record(draft)
             raise
         except HamesError:
@@ -180,7 +181,7 @@ def _usage(attempt: Attempt, counters: object, request_id: str, number: int) -> 
 
 def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, request_id: str, number: int) -> Answered:
     calls = () if step.fallback else _own_ids(reply.calls)
-    bad = _unusable(reply, calls)
+    bad = None if step.fallback else _unusable(reply, calls)
     drafts = answer.whole(reply) if bad is None else answer.cut(bad.kind, in_context=True)
     if reply.usage is not None:
         drafts.append(_usage(attempt, reply.usage, request_id, number))

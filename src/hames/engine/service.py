@@ -34,6 +34,9 @@ from hames.protocol.errors import HamesError, Refused
 OWNER_CHECK_S = 1.0
 """How often a wait looks whether the other process that runs the session is still there."""
 
+HAND_OVER_S = 0.4
+"""For calls to end before a turn can be handed over; longer ones are cancelled: who leaves has 1 s in all."""
+
 WaitEnd = Literal["ended", "timeout", "held", "unowned"]
 
 
@@ -334,12 +337,21 @@ class Service:
         for worker in workers:
             worker.stop()
         if mode == "cancel":
-            async with anyio.create_task_group() as cancelling:
+            async with anyio.create_task_group() as letting_go:
                 for worker in workers:
-                    cancelling.start_soon(self._cancel_running, worker.session_id, by, cause)
+                    letting_go.start_soon(self._let_go, worker, by, cause)
         for worker in workers:
             await worker.done.wait()
             await self.store.release(worker.session_id)
+
+    async def _let_go(self, worker: Worker, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
+        """Hand the running turn to a process that stands by for its session; cancel it where there is none."""
+        if worker.running and await self.store.heir(worker.session_id) is not None:
+            worker.hand_over()
+            with anyio.move_on_after(HAND_OVER_S):
+                await worker.done.wait()
+                return
+        await self._cancel_running(worker.session_id, by, cause)
 
     async def _cancel_running(self, session_id: str, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
         try:

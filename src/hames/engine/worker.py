@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -81,7 +82,7 @@ class Worker:
         self._equipment: Equipment | None = None
         self._log = Log(store, session_id, world.limits["pageBytes"])
         self._scope = anyio.CancelScope()
-        self._running = False
+        self._attempt: tuple[Attempt, anyio.CancelScope] | None = None
         self._stopping = False
         self._idle: Callable[[], Pending] | None = None
         self._pending: tuple[Pending, Pending] | None = None
@@ -126,8 +127,20 @@ class Worker:
     def stop(self) -> None:
         """Start no further turn; one that runs goes on to its end."""
         self._stopping = True
-        if not self._running:
+        if not self.running:
             self._scope.cancel()
+
+    @property
+    def running(self) -> bool:
+        """A turn runs here."""
+        return self._attempt is not None
+
+    def hand_over(self) -> None:
+        """Leave the running turn at its next step boundary, or in a model request, to who stands by for it."""
+        if self._attempt is not None:
+            self._attempt[0].leaving = True
+            if not self._attempt[0].calling:
+                self._attempt[1].cancel()
 
     def abandon(self) -> None:
         """Stop at once, without a terminal: recovery settles what is left from the log."""
@@ -156,11 +169,18 @@ class Worker:
             self._on_owner(await self._store.owner(self.session_id))
 
     async def _own(self) -> Lease:
+        try:
+            return await self._claimed()
+        finally:
+            self._store.stand_by(self.session_id, False)
+
+    async def _claimed(self) -> Lease:
         while True:
             claimed = await self._store.claim(self.session_id)
             if isinstance(claimed, Lease):
                 return claimed
             owner: Owner | None = claimed
+            self._store.stand_by(self.session_id, True)
             while owner is not None and owner.alive:
                 if owner.stale and await self._has_work():
                     taken = await self._take_over(owner)
@@ -273,14 +293,14 @@ class Worker:
             equipment=equipment,
             limits=self._world.limits,
         )
-        self._running = True
-        try:
-            await self._run_watched(attempt)
-        finally:
-            self._running = False
-
-    async def _run_watched(self, attempt: Attempt) -> None:
         scope = anyio.CancelScope()
+        self._attempt = attempt, scope
+        try:
+            await self._run_watched(attempt, scope)
+        finally:
+            self._attempt = None
+
+    async def _run_watched(self, attempt: Attempt, scope: anyio.CancelScope) -> None:
         why: list[Why] = []
         failures: list[HamesError] = []
         try:
@@ -315,6 +335,22 @@ class Worker:
         if reason is not None:
             why.append(reason)
             scope.cancel()
+        if reason in ("cancel", "deadline"):
+            await anyio.sleep(self._world.limits["settleMs"] / 1000)
+            await self._force(attempt, reason)
+
+    async def _force(self, attempt: Attempt, why: Why) -> None:
+        """Settle from the log alone a turn whose attempt was stopped and does not end, under a fence of its own: what
+        the attempt does later is refused. This is the one terminal that proves no reaping."""
+        taken = await self._store.claim(self.session_id, force=True)
+        turn = (await standing(self._store, self.session_id))[0].turns.get(attempt.turn_id)
+        if turn is None or not isinstance(taken, Lease):
+            return
+        left = plan_left(self._log.conversation, turn, "fail", overdue=why == "deadline")
+        command = settle_command(left, taken.fence)
+        running = [{"callId": call} for call in left.progress.started] or [{"turnId": attempt.turn_id}]
+        ending = replace(command.ending, forced=True, may_still_run=tuple(running))
+        await self._store.commit(self.session_id, replace(command, ending=ending)).wait()
 
     async def _until_stopped(self, attempt: Attempt) -> Why | None:
         while True:
@@ -344,6 +380,9 @@ class Worker:
                     await end_at_deadline(attempt)
                 elif failure is not None:
                     await end_failed(attempt, failure)
+                elif attempt.leaving:
+                    await attempt.flush()
+                    raise Refused("lease_lost", f"Turn {attempt.turn_id} is handed over.")
                 else:
                     raise Refused("lease_lost", f"The attempt of turn {attempt.turn_id} was superseded.")
                 return

@@ -152,7 +152,7 @@ class StepStarted(TypedDict):
 
     step: Positive
     fallback: NotRequired[bool]
-    """The last request at the step limit, without tools."""
+    """The last request at the step limit: its tools may not be called, and calls in the answer are left out."""
 
 
 class ModelRequested(TypedDict):

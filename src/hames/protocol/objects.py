@@ -34,7 +34,7 @@ class TurnLimits(TypedDict, total=False):
     wallTimeMs: Positive
     outputBytes: Positive
     fallback: bool
-    """At the step limit, ask once more without tools for a text (default true)."""
+    """At the step limit, ask once more for a text, with tools that may not be called (default true)."""
 
 
 class By(TypedDict):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hames.engine.service import Service
     from hames.server.connection import Connection
 
-SEND_BYTES = 384 * 1024
+SEND_BYTES = 512 * 1024
 """Events sent at once: what a reader that falls behind has in memory here, beside `ROOM_BYTES`."""
 
 SEND_EVENTS = 10_000

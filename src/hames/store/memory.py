@@ -73,6 +73,7 @@ class MemoryDisk:
         self.sessions: dict[str, _Session] = {}
         self.keys: dict[str, KeyRecord] = {}
         self.stores: dict[str, MemoryStore] = {}
+        self.heirs: dict[str, set[str]] = {}
 
 
 class MemoryStore:
@@ -330,6 +331,18 @@ class MemoryStore:
             mine=store is self,
             reaper=store._reaper(),
         )
+
+    def stand_by(self, session_id: str, waiting: bool) -> None:
+        heirs = self._disk.heirs.setdefault(session_id, set())
+        (heirs.add if waiting else heirs.discard)(self.owner_id)
+
+    async def heir(self, session_id: str) -> Owner | None:
+        await checkpoint()
+        for owner_id in sorted(self._disk.heirs.get(session_id, ())):
+            owner = self._owner(owner_id)
+            if owner is not None and owner.alive and not owner.stale and not owner.mine:
+                return owner
+        return None
 
     def beat(self) -> None:
         self._beat_ns = self._disk.clock_ns()

@@ -65,6 +65,7 @@ class Owners:
         self._directory = directory
         self._live = directory / "live"
         self._bells = directory / "bell"
+        self._heirs = directory / "heirs"
         self._lease_ms = lease_ms
         self._reaper = reaper
         self._told: ReaperRecord | None = None
@@ -95,6 +96,32 @@ class Owners:
         arrived_ns = os.stat(self._live).st_mtime_ns
         if not self._list():
             self._alone_since = arrived_ns
+
+    def stand_by(self, session_id: str, waiting: bool) -> None:
+        """Leave word that this process takes a session when its lease is free, or take the word away."""
+        word = self._heirs / f"{session_id}.{self.owner_id}"
+        # Word and no more: a store that cannot be written to has nothing to hand over.
+        with suppress(OSError):
+            if waiting:
+                self._heirs.mkdir(mode=0o700, exist_ok=True)
+                word.touch(mode=0o600)
+            else:
+                word.unlink(missing_ok=True)
+
+    def heir(self, session_id: str) -> Owner | None:
+        """Another live process that left word; the words of dead ones are removed."""
+        with suppress(FileNotFoundError):
+            for name in sorted(os.listdir(self._heirs)):
+                session, _, owner_id = name.rpartition(".")
+                if session != session_id or owner_id == self.owner_id:
+                    continue
+                owner = self.look(owner_id)
+                if owner.alive and not owner.stale:
+                    return owner
+                if not owner.alive:
+                    with suppress(OSError):
+                        os.unlink(self._heirs / name)
+        return None
 
     def leave(self) -> None:
         """Be gone in good order."""

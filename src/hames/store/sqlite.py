@@ -227,6 +227,13 @@ class SqliteStore:
     async def owner(self, session_id: str) -> Owner | None:
         return await self._ready().reader.ask(lambda lookup: lookup.owner(session_id))
 
+    def stand_by(self, session_id: str, waiting: bool) -> None:
+        if self._running is not None:
+            self._running.owners.stand_by(session_id, waiting)
+
+    async def heir(self, session_id: str) -> Owner | None:
+        return self._ready().owners.heir(session_id)
+
     def beat(self) -> None:
         if self._running is not None:
             self._running.owners.beat()
