@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+_KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 
 
 def environment(home: Path, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:

@@ -132,3 +132,27 @@ def test_slow_reader_gets_whole_frames_in_order_while_turns_are_cancelled(
         assert server.finish(session_id, "t")["status"] == ("cancelled" if n % 2 else "completed")
         seqs = [event["seq"] for event in server.events(session_id)]
         assert seqs == list(range(1, len(seqs) + 1))
+
+
+@pytest.mark.slow
+def test_pages_that_nobody_reads_cost_bounded_memory(server: Server, workspace: Path, fake: FakeProvider) -> None:
+    """However many reads and subscriptions are asked for: a few pages are held at a time."""
+    fake.script(text("x" * 300_000))
+    session_id = server.create(workspace)
+    server.finish(session_id, server.submit(session_id))
+    before = server.reset_peak()
+    server.pause_reading()
+    asked = [server.request("events/read", sessionId=session_id) for _ in range(200)]
+    asked += [server.request("session/get", sessionId=session_id, view=True) for _ in range(100)]
+    asked += [server.request("events/subscribe", sessionId=session_id) for _ in range(100)]
+    writer = threading.Thread(target=server.write, args=(b"".join(asked),))
+
+    writer.start()
+    quiet_cpu(server)
+    grown = server.peak_bytes() - before
+    server.resume_reading()
+    writer.join(TIMEOUT_S)
+
+    for identifier in server.sent:
+        assert "result" in server.answer(identifier)
+    assert grown < 48 * 2**20

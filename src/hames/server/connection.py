@@ -8,7 +8,8 @@ Rule 4: what goes wrong in a handler becomes one typed error here, and nowhere e
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
     from hames.engine.service import Service
     from hames.server.host import Host
     from hames.server.subscriptions import Subscription
+
+
+PAGES_AT_ONCE = 4
+"""Pages that requests hold, and as many that subscriptions hold: apart, since a subscription waits for answers."""
+
+PAGE_ROOM_BYTES = 2**20
+"""Pending bytes of a connection beyond which no page is read for it: it can be read at any time."""
 
 
 class Outlet(Protocol):
@@ -96,6 +104,8 @@ class Connection:
         self.initialized = False
         self.subscriptions: dict[str, Subscription] = {}
         self.sessions: set[str] = set()
+        self.read_slots = anyio.Semaphore(PAGES_AT_ONCE)
+        self.event_slots = anyio.Semaphore(PAGES_AT_ONCE)
         self._lanes: dict[str, anyio.Event] = {}
         self._batches: dict[str, list[anyio.Event]] = {}
         self._waiting: dict[str | int, anyio.CancelScope] = {}
@@ -236,6 +246,14 @@ class Connection:
         mine.set()
         if isinstance(session_id, str) and self._lanes.get(session_id) is mine:
             del self._lanes[session_id]
+
+    @asynccontextmanager
+    async def room_for_page(self, slots: anyio.Semaphore) -> AsyncIterator[None]:
+        """A place to hold a page of the store, once the client has taken most of what it was sent: however much is
+        asked for, a few pages are in memory at a time."""
+        async with slots:
+            await self.outlet.room(PAGE_ROOM_BYTES)
+            yield
 
     async def answered(self, session_id: str) -> None:
         """Until the requests on the session that are being served now have their answers queued.

@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from hames.server.connection import Connection
 
 SEND_BYTES = 512 * 1024
-"""Events sent at once: what a reader that falls behind has in memory here, beside `ROOM_BYTES`."""
+"""Events sent at once: what a reader that falls behind has in memory here, beside what is pending."""
 
 SEND_EVENTS = 10_000
 """The same as a number: such a page is bounded by its bytes, small as events may be."""
-
-ROOM_BYTES = 1024 * 1024
-"""Pending bytes of a connection beyond which events wait: they can be read again at any time."""
 
 DELTA_ROOM_BYTES = 5 * 512 * 1024
 """Pending bytes beyond which deltas are dropped: more than a burst that a reading client takes, less than would
@@ -95,21 +92,26 @@ class Subscription(Listener):
             self.stop("internal")
 
     async def _pump(self) -> None:
-        store = self._service.store
-        outlet = self._connection.outlet
         while True:
-            page = await store.read(self.session_id, after=self._cursor, limit=SEND_EVENTS, max_bytes=SEND_BYTES)
-            if page.count:
-                self._note_ends(page.lines)
-                await self._connection.answered(self.session_id)
-                await outlet.room(ROOM_BYTES)
-                outlet.send_lines(self._head, page.lines)
-            self._cursor, self.seq = page.cursor, page.last_seq
+            async with self._connection.room_for_page(self._connection.event_slots):
+                more = await self._send_page()
             moved, self._moved = self._moved, anyio.Event()
             moved.set()
-            if not page.more:
+            if not more:
                 self._catch_up_previews()
-                await store.changed(self.session_id, self.seq)
+                await self._service.store.changed(self.session_id, self.seq)
+
+    async def _send_page(self) -> bool:
+        """Send what comes next; whether there is more."""
+        page = await self._service.store.read(
+            self.session_id, after=self._cursor, limit=SEND_EVENTS, max_bytes=SEND_BYTES
+        )
+        if page.count:
+            self._note_ends(page.lines)
+            await self._connection.answered(self.session_id)
+            self._connection.outlet.send_lines(self._head, page.lines)
+        self._cursor, self.seq = page.cursor, page.last_seq
+        return page.more
 
     def _note_ends(self, lines: bytes) -> None:
         """Remember items that are still made here and have their end in the log: another process took the turn."""
@@ -137,7 +139,7 @@ class Subscription(Listener):
         """At the head: what is being produced now, from its start, where nothing of it was sent yet."""
         items = self._service.live(self.session_id).items
         self._offsets = {item: offset for item, offset in self._offsets.items() if item in items}
-        if not self._deltas:
+        if not self._deltas or self._connection.outlet.pending_bytes > DELTA_ROOM_BYTES:
             return
         for item in items.values():
             known = item.item_id in self._offsets or item.item_id in self._ended
@@ -170,6 +172,6 @@ class Subscription(Listener):
         """Pass on that the turn waits: once a connection, by its oldest subscription to the session."""
         subscriptions = self._connection.subscriptions.values()
         first = next((one for one in subscriptions if one.session_id == self.session_id), None)
-        if first is self and self._connection.outlet.pending_bytes <= ROOM_BYTES:
+        if first is self and self._connection.outlet.pending_bytes <= DELTA_ROOM_BYTES:
             params = {"sessionId": self.session_id, "turnId": turn_id, "phase": phase, "sinceMs": since_ms}
             self._connection.notify("heartbeat", params)

@@ -45,14 +45,15 @@ async def events_read(call: Call) -> dict[str, Any]:
 
 async def _page(call: Call, service: Service) -> Page:
     params, limits = call.params, call.host.limits
-    return await service.store.read(
-        params["sessionId"],
-        after=params.get("after"),
-        before=params.get("before"),
-        limit=min(params.get("limit", limits["pageEvents"]), limits["pageEvents"]),
-        max_bytes=limits["pageBytes"],
-        types=params.get("types"),
-    )
+    async with call.connection.room_for_page(call.connection.read_slots):
+        return await service.store.read(
+            params["sessionId"],
+            after=params.get("after"),
+            before=params.get("before"),
+            limit=min(params.get("limit", limits["pageEvents"]), limits["pageEvents"]),
+            max_bytes=limits["pageBytes"],
+            types=params.get("types"),
+        )
 
 
 async def events_subscribe(call: Call) -> dict[str, Any]:

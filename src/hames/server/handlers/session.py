@@ -101,7 +101,8 @@ async def session_resume(call: Call) -> dict[str, Any]:
     )
     call.connection.sessions.add(session_id)
     result = _result(loaded)
-    result["view"] = await _view(service, loaded, None, ITEMS)
+    async with call.connection.room_for_page(call.connection.read_slots):
+        result["view"] = await _view(service, loaded, None, ITEMS)
     if "subscribe" in params:
         subscribed = await subscribe(call, session_id, params["subscribe"], default_after=loaded.cursor)
         result["subscriptionId"] = subscribed["subscriptionId"]
@@ -116,7 +117,8 @@ async def session_get(call: Call) -> dict[str, Any]:
     result = _result(loaded)
     if params.get("view", False):
         limit = min(params.get("limit", ITEMS), MAX_ITEMS)
-        result["view"] = await _view(service, loaded, params.get("before"), limit)
+        async with call.connection.room_for_page(call.connection.read_slots):
+            result["view"] = await _view(service, loaded, params.get("before"), limit)
     return result
 
 
@@ -150,12 +152,13 @@ async def session_list(call: Call) -> dict[str, Any]:
     page = params.get("page")
     if page is not None and not (page.isascii() and page.isdigit()):
         raise InvalidParams("page", f"must be what `nextPage` gave, not {page[:40]!r}")
-    found = await service.store.sessions(
-        workspace=params.get("workspace"),
-        query=params.get("query"),
-        before=None if page is None else int(page),
-        limit=limit,
-    )
+    async with call.connection.room_for_page(call.connection.read_slots):
+        found = await service.store.sessions(
+            workspace=params.get("workspace"),
+            query=params.get("query"),
+            before=None if page is None else int(page),
+            limit=limit,
+        )
     result: dict[str, Any] = {"sessions": [_session(loaded) for _, loaded in found]}
     if len(found) == limit:
         result["nextPage"] = str(found[-1][0])
