@@ -11,6 +11,7 @@ from typing import IO, NoReturn
 
 from hames import __version__
 from hames.commands.exits import FAILED, INTERRUPTED, USAGE
+from hames.commands.output import OutputLost, emit
 
 COMMANDS: Mapping[str, str] = {
     "serve": "speak JSON-RPC 2.0 on stdin and stdout",
@@ -31,8 +32,6 @@ class _Parser(argparse.ArgumentParser):
         raise _BadUsage(f"{self.format_usage()}{self.prog}: {message}\n", message)
 
     def _print_message(self, message: str, file: IO[str] | None = None) -> None:
-        from hames.commands.streams import emit
-
         emit(message)
 
 
@@ -100,7 +99,6 @@ def _hold_standard_descriptors() -> None:
 
 
 def _run(words: Sequence[str]) -> int:
-    from hames.commands.streams import OutputLost
     from hames.protocol.errors import HamesError
 
     try:

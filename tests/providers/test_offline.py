@@ -21,7 +21,7 @@ from hames.core.conversation import (
     history_faults,
 )
 from hames.ports import ModelLimits, ProviderFailed
-from hames.providers.offline import MAX_REPEAT, OfflineProvider
+from hames.providers.offline import DIRECTIVES, MAX_REPEAT, OfflineProvider, script
 
 pytestmark = pytest.mark.anyio
 
@@ -100,11 +100,11 @@ async def test_an_expectation_that_holds_lets_the_script_go_on() -> None:
     assert (await play("call bash {}\nexpect ine\nsay good"))[-1].text == "good"
 
 
-async def test_an_expectation_that_fails_is_said_and_stops_the_script() -> None:
-    replies = await play("call bash {}\nexpect other\ncall bash {}")
+async def test_an_expectation_that_fails_fails_the_turn() -> None:
+    with pytest.raises(ProviderFailed, match="Expected 'other'") as caught:
+        await play("call bash {}\nexpect other\ncall bash {}")
 
-    assert len(replies) == 2
-    assert "Expected 'other'" in replies[1].text
+    assert (caught.value.kind, caught.value.retryable) == ("model_gateway", False)
 
 
 async def test_a_failure_is_that_of_the_kind_named_and_happens_again() -> None:
@@ -121,12 +121,17 @@ async def test_a_directive_that_cannot_be_followed_is_said(line: str) -> None:
     assert "needs" in (await play(line))[0].text
 
 
-async def test_a_prompt_without_a_script_gets_an_honest_answer() -> None:
-    reply = (await play("please " + "write a compiler " * 1_000))[0]
+async def test_a_prompt_without_a_script_fails_and_says_what_a_script_is() -> None:
+    with pytest.raises(ProviderFailed, match="No model is configured") as caught:
+        await play("please " + "write a compiler " * 1_000)
 
-    assert "No model is configured" in reply.text
-    assert "please write a compiler" in reply.text
-    assert len(reply.text) < 1_000
+    assert (caught.value.kind, caught.value.retryable) == ("model_unavailable", False)
+    assert all(directive in caught.value.message for directive in DIRECTIVES)
+
+
+@pytest.mark.parametrize("directive", DIRECTIVES)
+def test_every_directive_that_is_told_is_understood(directive: str) -> None:
+    assert script(directive)
 
 
 async def test_only_the_last_user_message_is_a_script() -> None:
@@ -181,7 +186,12 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=12).map(" ".join))
-def test_any_prompt_is_answered_with_something_that_may_be_stored(prompt: str) -> None:
-    replies = anyio.run(play, prompt or "-")
-
+def test_any_script_is_answered_with_something_that_may_be_stored_or_fails_for_good(prompt: str) -> None:
+    replies: list[Reply] = []
+    failure: ProviderFailed | None = None
+    try:
+        replies = anyio.run(play, prompt)
+    except ProviderFailed as error:
+        failure = error
     assert all(reply.text or reply.calls for reply in replies)
+    assert failure is None or (not failure.retryable and (not script(prompt) or "expect" in prompt))

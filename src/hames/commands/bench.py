@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 from hames.commands.exits import COMPLETED, FAILED
-from hames.commands.streams import emit
+from hames.commands.output import emit
 from hames.protocol.errors import Refused
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 
 from hames.commands.exits import COMPLETED, FAILED
-from hames.commands.streams import emit
+from hames.commands.output import emit
 from hames.commands.visible import visible
 from hames.config import SETTINGS, Config, check_setting, config_path, load_config, read_file, write_setting
 from hames.protocol.errors import Refused

@@ -147,8 +147,8 @@ def run_with_client(
 ) -> int:
     """Run `body` in an event loop with a client and the standard streams; its exit code.
 
-    An expected failure is told on standard error and gives `FAILED`, as output that is lost does. A reader that went away
-    ends it quietly.
+    An expected failure is told on standard error and gives `FAILED`, as output that is lost does. A reader that
+    went away ends it quietly.
 
     Raises:
         Refused: `invalid_config`.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from hames.commands.exits import COMPLETED, DENIED, FAILED, LIMIT, USAGE
-from hames.commands.streams import OutputLost, emit
+from hames.commands.output import OutputLost, emit
 from hames.protocol.errors import INVALID_PARAMS
 
 CONFIGURATION = frozenset({"invalid_config", "capability_unavailable", "credential_missing"})
@@ -74,7 +74,7 @@ def interrupted_record(code: int, cause: str, **known: Any) -> dict[str, Any]:
 
 
 def print_record(record: Mapping[str, Any]) -> None:
-    """Print a record outside the event loop. The exit code tells of a failure too: that nobody takes it changes nothing."""
+    """Print a record outside the event loop; that nobody takes it changes nothing, the exit code tells enough."""
     from hames.protocol.jsontext import dumps
 
     with suppress(BrokenPipeError, OutputLost):

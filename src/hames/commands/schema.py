@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hames.commands.exits import COMPLETED, FAILED, USAGE
-from hames.commands.streams import emit
+from hames.commands.output import emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

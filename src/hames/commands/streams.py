@@ -11,20 +11,12 @@ from __future__ import annotations
 
 import math
 import os
-import select
 from collections.abc import Callable
 
+from hames.commands.output import OutputLost
 from hames.commands.visible import visible
 from hames.server.stdio import Writer
 from hames.threads import LoopPort
-
-
-class OutputLost(Exception):
-    """Standard output takes nothing more, and not because its reader went away."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(f"The output cannot be written to stdout: {error.strerror}.")
-
 
 NOTES_S = 1.0
 """How long the end of a command waits for somebody to read its standard error."""
@@ -82,23 +74,3 @@ class Streams:
             self.note(f"hames: {self.lost}")
         if not self.is_joined:
             await self._notes.drain(NOTES_S)
-
-
-def emit(text: str) -> None:
-    """Write output outside an event loop, all of it, as UTF-8.
-
-    Raises:
-        BrokenPipeError: its reader went away.
-        OutputLost: nothing takes it: a full disk, a closed descriptor.
-    """
-    rest = memoryview(text.encode("utf-8", "backslashreplace"))
-    while rest:
-        try:
-            rest = rest[os.write(1, rest) :]
-        except BlockingIOError:
-            # The parent has made the open file non-blocking.
-            select.select([], [1], [])
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputLost(error) from error

@@ -1,16 +1,7 @@
 """`OfflineProvider`: plays a script out of the prompt, without any model or network, and says so.
 
 For demonstrations, tests and checks of an installation. The script is in the last user message, one directive a
-line; other lines are ignored:
-
-    say <text>                 answer with the text, a word at a time
-    think <text>               visible reasoning
-    repeat <n> <text>          the text n times, one delta each
-    wait <ms>                  a pause
-    call <tool> <arguments>    call a tool; the arguments are JSON and passed on as they are
-    also call <tool> <arguments>    in the same step as the call before, in parallel
-    expect <text>              the results of the calls before must contain the text, else say so and stop
-    fail <kind>                fail as a provider would, with this error kind
+line (`DIRECTIVES`); other lines are ignored, and a message without any fails: nobody may take this for a model.
 
 Rule 1: a step, one model request, ends after its calls; the next goes on with the line after them. Which step it is
 follows from the conversation alone: the number of assistant messages since the script. So it is the same after
@@ -50,16 +41,20 @@ MAX_REPEAT = 1_000_000
 DELTAS_A_SLICE = 256
 """Deltas given out until other tasks get their turn."""
 
-_SUMMARY_CHARS = 200
-
 _DIRECTIVE = re.compile(r"\s*(also\s+call|say|think|repeat|wait|call|expect|fail)(?:\s+(.*?))?\s*", re.DOTALL)
 _WORDS = re.compile(r"\S+\s*|\s+")
 
-_HELP = (
-    "No model is configured: this is the offline interpreter of Hames. It understands nothing and only plays "
-    "scripts, one directive a line: say <text>, think <text>, repeat <n> <text>, wait <ms>, call <tool> <JSON "
-    "arguments>, also call <tool> <JSON arguments>, expect <text>, fail <kind>. "
-)
+DIRECTIVES: Mapping[str, str] = {
+    "say <text>": "answer with the text, a word at a time",
+    "think <text>": "visible reasoning",
+    "repeat <n> <text>": "the text n times, a delta each",
+    "wait <ms>": "a pause",
+    "call <tool> <arguments>": "call a tool; the arguments are JSON and passed on as they are",
+    "also call <tool> <arguments>": "in the same step as the call before, in parallel",
+    "expect <text>": "the results of the calls before must contain the text, else the turn fails",
+    "fail <kind>": "fail as a provider would, with this error kind",
+}
+"""The whole language, for messages and for the README, which a test compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,7 @@ class _Step:
         if self._request.tool_choice == "none":
             await self._say("Stopped here: no more tool calls are allowed.")
         elif not steps:
-            await self._say(_HELP + _summary(prompt))
+            raise _no_script()
         elif position >= len(steps):
             await self._say("Done.")
         else:
@@ -153,8 +148,7 @@ class _Step:
                 return await self._wait(rest)
             case "expect":
                 if not any(rest in result.text for result in results):
-                    await self._say(f"Expected {rest!r} in the latest tool results, which do not contain it.")
-                    return False
+                    raise _failed(f"Expected {rest!r} in the latest tool results, which do not contain it.")
             case "fail":
                 return await self._fail(rest)
             case _:
@@ -239,10 +233,16 @@ def _place(messages: Sequence[Message]) -> tuple[str, int, list[ToolResult]]:
     return "", position, results
 
 
-def _summary(prompt: str) -> str:
-    words = " ".join(prompt.split())
-    shown = words if len(words) <= _SUMMARY_CHARS else words[:_SUMMARY_CHARS] + "…"
-    return f"You wrote {len(prompt)} characters: {shown}"
+def _no_script() -> ProviderFailed:
+    message = (
+        "No model is configured: set providers.compatible.baseUrl and model. This is the offline interpreter, which "
+        f"understands nothing and plays scripts, one directive a line: {', '.join(DIRECTIVES)}."
+    )
+    return _failed(message, kind="model_unavailable")
+
+
+def _failed(message: str, *, kind: ErrorKind = "model_gateway") -> ProviderFailed:
+    return ProviderFailed(kind, message, boundary="model_gateway", retryable=False, phase="stream")
 
 
 def _timeout(phase: str, limit_ms: int) -> ProviderFailed:

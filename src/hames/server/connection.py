@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 
 PAGES_AT_ONCE = 4
-"""Pages that requests hold, and as many that subscriptions hold: apart, since a subscription waits for answers."""
+"""Pages that readers of the log hold, and as many that other requests hold: apart, since the former wait for the
+answers of the latter."""
 
 PAGE_ROOM_BYTES = 2**20
 """Pending bytes of a connection beyond which no page is read for it: it can be read at any time."""

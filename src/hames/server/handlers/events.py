@@ -13,7 +13,6 @@ from hames.server.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from hames.engine.service import Service
-    from hames.ports import Page
     from hames.server.connection import Call
 
 
@@ -23,30 +22,21 @@ async def events_read(call: Call) -> dict[str, Any]:
     if "after" in params and "before" in params:
         raise InvalidParams("before", "cannot stand beside `after`; a page goes one way")
     service = await call.service()
-    await service.load(params["sessionId"])
-    page = await _page(call, service)
+    head = (await service.load(params["sessionId"])).state.seq
     wait_ms = min(params.get("waitMs", 0), call.host.limits["waitMs"])
-    if not page.count and wait_ms and "before" not in params:
+    result = await _read(call, service)
+    if not result["events"] and wait_ms and "before" not in params:
         with anyio.move_on_after(wait_ms / 1000):
-            while not page.count:
-                await service.store.changed(params["sessionId"], page.head_seq)
-                page = await _page(call, service)
-    await call.connection.answered(params["sessionId"])
-    events = [loads(b"{" + line + b"}") for line in page.lines.splitlines()]
-    before = "before" in params
-    return {
-        "events": events,
-        "nextCursor": page.cursor,
-        "headCursor": page.head_cursor,
-        "headSeq": page.head_seq,
-        "hasMore": bool(events) and events[0]["event"]["seq"] > 1 if before else page.more,
-    }
+            while not result["events"]:
+                head = await service.store.changed(params["sessionId"], max(head, result["headSeq"]))
+                result = await _read(call, service)
+    return result
 
 
-async def _page(call: Call, service: Service) -> Page:
+async def _read(call: Call, service: Service) -> dict[str, Any]:
     params, limits = call.params, call.host.limits
-    async with call.connection.room_for_page(call.connection.read_slots):
-        return await service.store.read(
+    async with call.connection.room_for_page(call.connection.event_slots):
+        page = await service.store.read(
             params["sessionId"],
             after=params.get("after"),
             before=params.get("before"),
@@ -54,6 +44,16 @@ async def _page(call: Call, service: Service) -> Page:
             max_bytes=limits["pageBytes"],
             types=params.get("types"),
         )
+        await call.connection.answered(params["sessionId"])
+        events = [loads(b"{" + line + b"}") for line in page.lines.splitlines()]
+    more = bool(events) and events[0]["event"]["seq"] > 1 if "before" in params else page.more
+    return {
+        "events": events,
+        "nextCursor": page.cursor,
+        "headCursor": page.head_cursor,
+        "headSeq": page.head_seq,
+        "hasMore": more,
+    }
 
 
 async def events_subscribe(call: Call) -> dict[str, Any]:
