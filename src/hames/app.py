@@ -10,22 +10,29 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hames.config import Config, home_path
 from hames.core.limits import TURN_LIMITS
+from hames.core.redaction import worth_hiding
 from hames.protocol.errors import HarnessFault, Refused
 from hames.server.host import Host
+from hames.workspace import identity, real_cwd, real_directory
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from hames.ports import Equipment, Mismatch, Provider, ReaperRecord, Store, World
+    from hames.ports import Equipment, Mismatch, Provider, ReaperRecord, Store, Tool, World
 
 SNAPSHOT_VERSION = 1
 OFFLINE = "offline"
+
+PROVIDER_TYPO = 0.8
+"""How alike (difflib) to a provider's name what stands before the `/` of a model must be to be a typing error, and
+not part of the model's name, as in `qwen/qwen3`."""
 
 
 def make_host(
@@ -160,8 +167,8 @@ class LocalWorld:
         from hames.sandbox.local import GUARANTEES
         from hames.tools import TOOLS
 
-        workspace = _directory(wish["workspace"], "workspace")
-        cwd = _cwd(workspace, wish.get("cwd"))
+        workspace = real_directory(wish["workspace"], "workspace")
+        cwd = real_cwd(workspace, wish.get("cwd"))
         mode = wish.get("mode", "default")
         route = self._route(wish.get("model"), strict=mode == "strict")
         found = os.stat(workspace)
@@ -202,6 +209,10 @@ class LocalWorld:
 
         name, _, model = text.partition("/")
         if name not in PROVIDERS:
+            if get_close_matches(name.lower(), PROVIDERS, 1, PROVIDER_TYPO):
+                known = ", ".join(PROVIDERS)
+                message = f"There is no provider {name[:80]!r}; there are: {known}. Write `compatible/<model>`."
+                raise Refused("invalid_config", message, member="model")
             name, model = "compatible", text
         if name == OFFLINE:
             return OFFLINE, OFFLINE
@@ -246,7 +257,7 @@ class LocalWorld:
 
         found: list[Mismatch] = []
         recorded = snapshot["workspace"]
-        path, inode = _identity(recorded["path"])
+        path, inode = identity(recorded["path"])
         if path != recorded["path"]:
             found.append(Mismatch("workspace.path", recorded["path"], path))
         elif inode != recorded["inode"]:
@@ -272,7 +283,7 @@ class LocalWorld:
         return [
             Mismatch(f"model.{member}", recorded.get(member), route.get(member))
             for member in ("baseUrl", "credential")
-            if recorded.get(member) != route.get(member)
+            if _compared(member, recorded) != _compared(member, route)
         ]
 
     # --- equipment ----------------------------------------------------------------------------------------
@@ -295,9 +306,16 @@ class LocalWorld:
             provider=self.provider(snapshot["model"]["provider"]),
             model=snapshot["model"]["model"],
             sandbox=sandbox,
-            tools=tuple(tool for tool in TOOLS if tool.spec.name in allowed),
+            tools=tuple(self._redacted(tool) for tool in TOOLS if tool.spec.name in allowed),
             assurance=snapshot["assurance"],
         )
+
+    def _redacted(self, tool: Tool) -> Tool:
+        """`tool`, which may come across our credential: the parent that started us has it too."""
+        from hames.tools.redacted import RedactedTool
+
+        secret = worth_hiding(self._config.get("providers.compatible.apiKey"))
+        return tool if secret is None else RedactedTool(tool, secret.strip())
 
     async def prepare(self) -> None:
         """See `ports.World.prepare`."""
@@ -329,7 +347,7 @@ class LocalWorld:
             return {"status": "degraded", "why": why, "details": {"backend": "local"}}
         provider = self.provider(None if snapshot is None else snapshot["model"]["provider"])
         if provider.name == OFFLINE:
-            return {"status": "degraded", "why": "No model is configured: scripted prompts only."}
+            return {"status": "degraded", "why": _offline_why(snapshot)}
         models = await provider.models()
         return {"status": "ok", "details": {"provider": provider.name, "models": len(models)}}
 
@@ -340,29 +358,12 @@ class LocalWorld:
         await self.processes.aclose()
 
 
-def _directory(path: str, member: str) -> str:
-    if not os.path.isabs(path):
-        raise Refused("invalid_config", f"{member} must be an absolute path, not {path[:200]!r}.", member=member)
-    if "\0" in path:
-        raise Refused("invalid_config", f"{member} holds a NUL character.", member=member)
-    real = os.path.realpath(path)
-    if not os.path.isdir(real):
-        raise Refused("invalid_config", f"{member} {path[:200]!r} is not a directory here.", member=member)
-    return real
+def _offline_why(snapshot: Mapping[str, Any] | None) -> str:
+    if snapshot is None:
+        return "No model is configured: scripted prompts only."
+    return "This session uses the offline interpreter: scripted prompts only."
 
 
-def _cwd(workspace: str, wish: str | None) -> str:
-    if wish is None:
-        return workspace
-    real = _directory(os.path.join(workspace, wish), "cwd")
-    if os.path.commonpath([workspace, real]) != workspace:
-        raise Refused("path_outside_mounts", f"cwd {wish[:200]!r} is not within the workspace.", member="cwd")
-    return real
-
-
-def _identity(path: str) -> tuple[str | None, int | None]:
-    real = os.path.realpath(path)
-    try:
-        return real, os.stat(real).st_ino
-    except OSError:
-        return None, None
+def _compared(member: str, route: Mapping[str, Any]) -> Any:
+    """What must be equal of a route: of a credential, which one it is and not where it was found."""
+    return route.get(member) if member != "credential" else (route.get(member) or {}).get("fingerprint")

@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import IO, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hames import __version__
 from hames.commands.exits import FAILED, INTERRUPTED, USAGE
 from hames.commands.output import OutputLost, emit
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 COMMANDS: Mapping[str, str] = {
     "serve": "speak JSON-RPC 2.0 on stdin and stdout",
@@ -31,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise _BadUsage(f"{self.format_usage()}{self.prog}: {message}\n", message)
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         emit(message)
 
 
@@ -98,12 +101,22 @@ def _hold_standard_descriptors() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the life of the process
 
 
+def _warn() -> None:
+    """Tell of variables that look like settings and are none. Not in a server: nobody may be there to read it."""
+    from hames.config import unknown_variables
+
+    for text in unknown_variables(os.environ):
+        sys.stderr.write(f"hames: {text}\n")
+
+
 def _run(words: Sequence[str]) -> int:
     from hames.protocol.errors import HamesError
 
     try:
         arguments = _parsed(words)
         command = import_module(f"hames.commands.{arguments.command}")
+        if arguments.command != "serve":
+            _warn()
         return command.run(arguments, os.environ)  # type: ignore[no-any-return]
     except _BadUsage as bad:
         sys.stderr.write(bad.text)
@@ -113,8 +126,10 @@ def _run(words: Sequence[str]) -> int:
             print_record(failure_record(bad.message, {"kind": "invalid_config"}, USAGE))
         return USAGE
     except HamesError as error:
+        from hames.commands.record import exit_code_of
+
         sys.stderr.write(f"hames: {error.message}\n")
-        return USAGE if error.kind == "invalid_config" else 1
+        return exit_code_of(error.kind)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OutputLost as lost:

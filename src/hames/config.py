@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Setting:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "model": Setting("HAMES_MODEL", "model of new sessions: `<provider>/<model>`, `offline`"),
+    "model": Setting("HAMES_MODEL", "model of new sessions: `compatible/<model>` or `offline`"),
     "providers.compatible.baseUrl": Setting(
         "HAMES_COMPATIBLE_BASE_URL", "base URL of a Chat Completions server, like http://127.0.0.1:8080/v1"
     ),
@@ -42,6 +43,10 @@ SETTINGS: Mapping[str, Setting] = {
         for name, limit in LIMITS.items()
     },
 }
+
+
+OTHER_VARIABLES = ("HAMES_HOME", "HAMES_CONFIG", "HAMES_SESSION", "HAMES_CALL")
+"""Variables that are no settings: where things are, and what a command of a session is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +86,50 @@ def load_config(environ: Mapping[str, str]) -> Config:
     """The configuration in force.
 
     Raises:
-        Refused: `invalid_config`, naming the setting, what it holds and what it may hold.
+        Refused: `invalid_config`, naming the setting, where it stands, what it holds and what it may hold.
     """
+    config, faults = look_at_config(environ)
+    if faults:
+        raise faults[0]
+    return config
+
+
+def look_at_config(environ: Mapping[str, str]) -> tuple[Config, list[Refused]]:
+    """The configuration as far as it can be used, and what is wrong with the rest, for who shows or mends it.
+
+    Raises:
+        Refused: `invalid_config`: the file cannot be read at all.
+    """
+    path = config_path(environ)
+    found = [
+        (name, value, "file", f" It stands in {path}; `hames config unset {name}` takes it out.")
+        for name, value in read_file(path).items()
+    ]
+    found += [
+        (name, environ[setting.environment], "environment", f" It is {setting.environment} of the environment.")
+        for name, setting in SETTINGS.items()
+        if setting.environment in environ
+    ]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for name, value in read_file(config_path(environ)).items():
-        values[name] = check_setting(name, value)
-        sources[name] = "file"
-    for name, setting in SETTINGS.items():
-        if setting.environment in environ:
-            values[name] = check_setting(name, environ[setting.environment])
-            sources[name] = "environment"
-    return Config(values, sources)
+    faults: list[Refused] = []
+    for name, value, source, place in found:
+        try:
+            values[name] = check_setting(name, value)
+            sources[name] = source
+        except Refused as error:
+            faults.append(Refused("invalid_config", error.message + place, **error.details))
+    return Config(values, sources), faults
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """What to tell of variables that look like settings and are none, so that a typing error is not taken for one."""
+    known = [*(setting.environment for setting in SETTINGS.values()), *OTHER_VARIABLES]
+    told = []
+    for name in sorted(name for name in environ if name.startswith("HAMES_") and name not in known):
+        close = get_close_matches(name, known, 1)
+        told.append(f"{name[:80]} is not a setting and is ignored." + (f" Did you mean {close[0]}?" if close else ""))
+    return told
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -120,6 +157,7 @@ def check_setting(name: str, value: Any) -> Any:
     """
     if name not in SETTINGS:
         close = [known for known in SETTINGS if name.lower().replace("_", "") in known.lower()][:3]
+        close = close or get_close_matches(name, SETTINGS, 1)
         hint = f" Did you mean {', '.join(close)}?" if close else " `hames config list` shows them all."
         raise Refused("invalid_config", f"There is no setting {name!r}.{hint}", setting=name)
     if name.startswith("limits."):
@@ -129,7 +167,7 @@ def check_setting(name: str, value: Any) -> Any:
         try:
             return check_limit(name.removeprefix("limits."), number)
         except ValueError as error:
-            raise Refused("invalid_config", f"{name}: {error}.", setting=name) from error
+            raise Refused("invalid_config", f"{name} {error}.", setting=name) from error
     if not isinstance(value, str) or not value.strip():
         raise Refused("invalid_config", f"{name} must be a text that is not empty.", setting=name)
     if name.endswith("baseUrl") and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):

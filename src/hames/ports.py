@@ -214,8 +214,12 @@ class Processes(Protocol):
         """
         ...
 
+    def hurry(self) -> None:
+        """This process is about to leave: end every command now, without grace, and start none."""
+        ...
+
     async def aclose(self) -> None:
-        """End every command and the reaper, within `reapMs`."""
+        """End every command and the reaper, within half a second."""
         ...
 
 

@@ -101,6 +101,35 @@ def test_a_file_that_is_not_json_ends_with_64_and_names_it(hames: Cli) -> None:
     assert str(hames.config) in done.err
 
 
+def test_a_bad_setting_is_told_with_its_place_and_hides_no_other(hames: Cli) -> None:
+    hames.config.write_text('{"modle": "x", "limits.steps": 7}')
+    for words in (["config", "list"], ["config", "get", "limits.steps"]):
+        done = hames(*words)
+        assert done.code == 64
+        assert "7" in done.out
+        assert "There is no setting 'modle'. Did you mean model?" in done.err
+        assert f"It stands in {hames.config}; `hames config unset modle` takes it out." in done.err
+    assert f"{hames.config}" in hames("run", "say hi").err
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("abc", "must be an integer, not 'abc'"), ("0", "must be from 1 to 10000, not 0")],
+)
+def test_a_bad_value_of_a_variable_is_told_with_the_variable(hames: Cli, value: str, told: str) -> None:
+    for words in (["run", "say hi"], ["config", "get", "limits.steps"], ["sessions", "list"]):
+        done = hames(*words, env={"HAMES_LIMIT_STEPS": value})
+        assert (done.code, done.out) == (64, "")
+        assert f"limits.steps {told}. It is HAMES_LIMIT_STEPS of the environment." in done.err
+
+
+def test_a_variable_that_is_no_setting_is_told(hames: Cli) -> None:
+    done = hames("run", "say hi", env={"HAMES_LIMIT_STEP": "3", "HAMES_SESSION": "s-1"})
+    assert (done.code, done.out) == (0, "hi\n")
+    assert "HAMES_LIMIT_STEP is not a setting and is ignored. Did you mean HAMES_LIMIT_STEPS?" in done.err
+    assert "HAMES_SESSION" not in done.err
+
+
 def test_a_setting_that_this_build_does_not_know_can_be_taken_out(hames: Cli) -> None:
     hames.config.write_text('{"from.another.build": 1}')
     assert hames("config", "list").code == 64

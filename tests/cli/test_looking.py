@@ -64,7 +64,7 @@ def test_a_long_replay_is_complete(hames: Cli) -> None:
 )
 def test_an_unknown_session_is_a_typed_error_on_stderr(hames: Cli, words: list[str], kind: str) -> None:
     done = hames(*words)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (64, "")
     assert f"[{kind}]" in done.err
 
 
@@ -75,7 +75,7 @@ def test_an_unknown_session_is_a_typed_error_on_stderr(hames: Cli, words: list[s
 def test_a_wrong_cursor_is_a_typed_error_on_stderr(hames: Cli, cursor: str, kind: str) -> None:
     session = record(hames, "say hi")["sessionId"]
     done = hames("replay", session, "--after", cursor)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (64, "")
     assert f"[{kind}]" in done.err
 
 

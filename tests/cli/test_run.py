@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from cli.command import WHY_LOST, Cli, finish, lost_stdout
 from e2e.driver import Server, compatible
 from fake.provider import FakeProvider, calls, cut, partial, status, text
 
-MAX_STDIN_BYTES = 10 * 2**20
+MAX_STDIN_BYTES = 4 * 2**20
 PIPE_BYTES = 65_536
 """What a pipe holds on Linux by default."""
 
@@ -86,6 +87,7 @@ def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Pa
     assert done.code == done.record["exitCode"] == 3
     assert done.record["error"]["kind"] == "authority_mismatch"
     assert f"workspace: recorded '{hames.workspace}', found '{tmp_path}'" in done.err
+    assert "details.fields" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -112,9 +114,9 @@ def test_what_cannot_run_ends_with_64_and_a_record(hames: Cli, words: list[str],
     assert told in done.err
 
 
-def test_an_unknown_session_ends_with_1_and_a_record(hames: Cli) -> None:
+def test_an_unknown_session_ends_with_64_and_a_record(hames: Cli) -> None:
     done = hames("run", "--json", "--session", "nope", "x")
-    assert done.code == done.record["exitCode"] == 1
+    assert done.code == done.record["exitCode"] == 64
     assert done.record["error"]["kind"] == "session_not_found"
 
 
@@ -153,10 +155,10 @@ def test_a_session_that_another_process_runs_is_gone_on_with_there(hames: Cli) -
         assert [event["data"]["worker"]["pid"] for event in started] == [server.pid]
 
 
-def test_an_id_that_is_taken_ends_with_1(hames: Cli) -> None:
+def test_an_id_that_is_taken_ends_with_64(hames: Cli) -> None:
     assert hames("run", "--id", "mine", "say hi").code == 0
     done = hames("run", "--json", "--id", "mine", "say hi")
-    assert (done.code, done.record["error"]["kind"]) == (1, "session_exists")
+    assert (done.code, done.record["error"]["kind"]) == (64, "session_exists")
 
 
 def test_a_step_limit_of_one_run_does_not_bind_the_next(hames: Cli) -> None:
@@ -173,6 +175,48 @@ def test_withdrawn_text_is_told_and_the_whole_answer_follows(hames: Cli, fake: F
     assert (done.code, done.out) == (0, "half an ans\nthe whole answer\n")
     assert "does not count" in done.err
     assert "[the model request failed:" in done.err
+    assert re.search(r"[^.]\. Again in \d+ ms\]", done.err)
+
+
+def test_text_of_a_last_try_is_told_as_withdrawn_too(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(*[partial("half a sen") + cut() for _ in range(2)])
+    env = {**compatible(fake.url), "HAMES_LIMIT_RETRY_BASE_MS": "1", "HAMES_LIMIT_RETRIES": "1"}
+    done = hames("run", "go", env=env)
+    assert (done.code, done.out) == (1, "half a sen\nhalf a sen\n")
+    assert done.err.count("[the text above does not count]") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--bogus", "x"], "unrecognized arguments: --bogus"),
+        (["hi", "there"], "unrecognized arguments: there; a prompt of several words is one argument: put it in quotes"),
+    ],
+)
+def test_bad_usage_is_told_with_the_usage_of_run(hames: Cli, words: list[str], told: str) -> None:
+    done = hames("run", *words)
+    assert (done.code, done.out) == (64, "")
+    assert done.err.startswith("usage: hames run ")
+    assert told in done.err
+
+
+@pytest.mark.parametrize("name", ["compatable/qwen", "Compatible/qwen", "ofline"])
+def test_a_provider_that_is_misspelt_is_refused(hames: Cli, fake: FakeProvider, name: str) -> None:
+    done = hames("run", "--json", "--model", name, "say hi", env=compatible(fake.url))
+    assert done.code == 64
+    assert "there are: compatible, offline" in done.record["error"]["message"]
+    assert not fake.requests
+
+
+def test_a_key_from_another_place_is_the_same_key(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(text("one"), text("two"))
+    env = {**compatible(fake.url), "HAMES_COMPATIBLE_API_KEY": "sk-a-key-for-tests"}
+    session = hames("run", "--json", "go", env=env).record["sessionId"]
+    hames("config", "set", "providers.compatible.apiKey", "sk-a-key-for-tests")
+    elsewhere = {**env, "HAMES_COMPATIBLE_API_KEY": None}
+    assert hames("run", "--session", session, "go", env=elsewhere).out == "two\n"
+    rotated = hames("run", "--json", "--session", session, "go", env={**env, "HAMES_COMPATIBLE_API_KEY": "sk-another"})
+    assert (rotated.code, rotated.record["error"]["kind"]) == (3, "authority_mismatch")
 
 
 # --- stdin and stdout ---------------------------------------------------------------------------------------
@@ -212,12 +256,33 @@ def test_an_answer_that_cannot_be_written_ends_with_1_and_says_why(hames: Cli, f
     assert json.loads(hames("sessions", "list", "--json").out)["turns"] == 1
 
 
-@pytest.mark.parametrize(("extra", "code", "kind"), [(0, 2, "limit_exceeded"), (1, 64, "invalid_config")])
-def test_stdin_is_read_to_10_mib_and_no_further(hames: Cli, extra: int, code: int, kind: str) -> None:
-    done = hames("run", "--json", stdin=b"x" * (MAX_STDIN_BYTES + extra))
-    assert done.code == code
-    assert done.record["error"]["kind"] == kind
+@pytest.mark.parametrize(("extra", "code"), [(0, 0), (1, 64)])
+def test_stdin_is_read_to_4_mib_and_no_further(hames: Cli, extra: int, code: int) -> None:
+    done = hames("run", "--json", stdin=b"say ok\n" + b"x" * (MAX_STDIN_BYTES - 7 + extra))
+    assert done.code == done.record["exitCode"] == code
     assert (hames.home / "store").exists() == (not extra)
+    assert code == 0 or done.record["error"]["kind"] == "invalid_config"
+
+
+def test_a_prompt_above_the_configured_limit_ends_with_64(hames: Cli) -> None:
+    done = hames("run", "--json", "say more than eight bytes", env={"HAMES_LIMIT_INPUT_BYTES": "8"})
+    assert done.code == done.record["exitCode"] == 64
+    assert done.record["error"]["kind"] == "limit_exceeded"
+
+
+def test_a_store_that_cannot_be_made_ends_with_1_and_names_it(hames: Cli) -> None:
+    done = hames("run", "--json", "say hi", env={"HAMES_HOME": "/proc/nope"})
+    assert done.code == done.record["exitCode"] == 1
+    assert done.record["error"]["kind"] == "store_unavailable"
+    assert "/proc/nope" in done.err
+
+
+def test_a_prompt_that_is_no_script_fails_where_no_model_is_configured(hames: Cli) -> None:
+    done = hames("run", "--json", "fix the bug")
+    assert done.code == done.record["exitCode"] == 1
+    assert done.record["error"]["kind"] == "model_unavailable"
+    assert "No model is configured" in done.err
+    assert hames("run", "call bash {}\nexpect nothing like it").code == 1
 
 
 def test_stdin_that_is_not_text_is_refused(hames: Cli) -> None:

@@ -218,10 +218,17 @@ async def test_a_server_that_keeps_dying_is_given_up_with_its_last_words(
     assert "out of luck" in lost.value.stderr
 
 
-async def test_a_command_that_cannot_be_started_says_so(home: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        async with HamesClient.spawn([str(home / "nothing")]):
+@pytest.mark.parametrize("what", ["command", "cwd"])
+async def test_a_command_that_cannot_be_started_says_so_and_what_to_do(home: Path, what: str) -> None:
+    missing = str(home / "nothing")
+    command = missing if what == "command" else sys.executable
+
+    with pytest.raises(ConnectionLost, match="cannot be started: No such file or directory") as lost:
+        async with HamesClient.spawn([command], cwd=missing if what == "cwd" else None):
             pass
+
+    assert missing in str(lost.value)
+    assert "give `spawn` the command" in str(lost.value)
 
 
 async def test_no_common_version_ends_the_client_at_once(home: Path) -> None:

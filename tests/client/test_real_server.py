@@ -154,3 +154,11 @@ async def test_events_come_once_and_in_order_while_the_server_is_killed_again_an
     assert seqs == list(range(1, len(seqs) + 1))
     assert len(seqs) == head
     assert ended == dict.fromkeys(turn_ids, 1)
+
+
+async def test_params_that_do_not_fit_name_the_member(tmp_path: Path, workspace: Path) -> None:
+    async with _server(tmp_path) as client:
+        with pytest.raises(HamesError) as refused:
+            await client.request("session/create", {"workspace": str(workspace), "title": 7})
+
+    assert (refused.value.kind, refused.value.details) == ("invalid_params", {"path": "title"})

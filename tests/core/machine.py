@@ -158,7 +158,7 @@ class Machine:
         if not self.ledger.fence:
             self.reference.lease = self.ledger.claim()
         fence = self._fence(stale)
-        previous = "worker_restarted" if again else None
+        previous = "owner_lost" if again else None
         drafts = tuple(self._facts("results")) if self.reference.running is not None else ()
         types = [draft.type for draft in drafts]
         command = StartTurn(fence, {"pid": 1}, self.ledger.now_ms, 60_000, previous=previous, drafts=drafts)

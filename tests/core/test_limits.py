@@ -42,7 +42,7 @@ def test_a_value_out_of_range_is_refused_with_the_range(limit: Limit, value: int
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, [1]])
 def test_what_is_no_integer_is_refused_by_its_type(value: Any) -> None:
-    with pytest.raises(ValueError, match=f"limit steps must be an integer, not {type(value).__name__}"):
+    with pytest.raises(ValueError, match="must be an integer, not "):
         check_limit("steps", value)
 
 

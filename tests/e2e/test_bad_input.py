@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from e2e.checks import SCHEMAS
 from e2e.driver import Server, said
-from e2e.fixtures import Shared
+from e2e.fixtures import Shared, Start
 from fake.provider import last_user_text, text
 from hames.protocol.errors import HAMES_ERROR, INVALID_PARAMS
 from hames.protocol.methods import METHODS
@@ -360,3 +360,34 @@ def test_list_of_sessions_answers_whatever_metadata_they_have(world: Shared) -> 
         server.ask("session/create", workspace=str(world.workspace), metadata=large)
 
     assert "result" in server.ask("session/list")
+
+
+@pytest.mark.parametrize("member", ["workspace", "cwd"])
+def test_a_directory_whose_real_name_is_not_utf8_is_refused_by_name(
+    server: Server, workspace: Path, member: str
+) -> None:
+    os.mkdir(os.fsencode(workspace) + b"/bad\xff")
+    os.symlink(os.fsencode(workspace) + b"/bad\xff", workspace / "link")
+    wish = {"workspace": str(workspace / "link")} if member == "workspace" else {"cwd": str(workspace / "link")}
+
+    error = server.refused("session/create", **{"workspace": str(workspace), **wish})
+
+    assert error["data"]["kind"] == "invalid_config"
+    assert error["data"]["details"]["member"] == member
+    assert "bad\\udcff" in error["message"]
+    assert "not UTF-8" in error["message"]
+
+
+def test_a_workspace_that_became_a_link_to_such_a_name_does_not_match(
+    start: Start, workspace: Path, tmp_path: Path
+) -> None:
+    server = start()
+    session_id = server.create(workspace)
+    assert server.stop() == 0
+    os.mkdir(os.fsencode(tmp_path) + b"/bad\xff")
+    workspace.rmdir()
+    os.symlink(os.fsencode(tmp_path) + b"/bad\xff", workspace)
+
+    error = start().refused("turn/submit", sessionId=session_id, input=said("go"))
+
+    assert error["data"]["kind"] == "authority_mismatch"

@@ -58,6 +58,15 @@ def tool_running(server: Server, workspace: Path, fake: FakeProvider) -> str:
     return session_id
 
 
+def reaper_stopped(server: Server, workspace: Path, fake: FakeProvider) -> str:
+    command = "kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat) $PPID; echo up > up; sleep 1000"
+    fake.script(calls([("bash", {"command": command})]))
+    session_id = server.create(workspace)
+    server.submit(session_id)
+    server.poll_until(lambda: (workspace / "up").exists(), what="the tool is up")
+    return session_id
+
+
 def retry_wait(server: Server, workspace: Path, fake: FakeProvider) -> str:
     fake.script(status(503, "busy", {"retry-after": "60"}))
     session_id = server.create(workspace)
@@ -72,7 +81,7 @@ def queued_behind(server: Server, workspace: Path, fake: FakeProvider) -> str:
     return session_id
 
 
-PHASES = [idle, streaming, waiting_for_the_first_byte, tool_running, retry_wait, queued_behind]
+PHASES = [idle, streaming, waiting_for_the_first_byte, tool_running, reaper_stopped, retry_wait, queued_behind]
 ENDINGS: dict[str, Callable[[Server], None]] = {
     "EOF": Server.close_stdin,
     "SIGTERM": Server.terminate,
@@ -235,8 +244,11 @@ def test_output_that_is_closed_ends_the_server(home: Path, workspace: Path, fake
         assert process.stdout is not None
         process.stdin.write(opening(workspace))
         process.stdin.flush()
-        while b'"method":"delta"' not in process.stdout.readline():
-            pass
+        line_out = b""
+        while b'"method":"delta"' not in line_out:
+            line_out = process.stdout.readline()
+            assert line_out, "the server ended"
+            assert b'"type":"turn.failed"' not in line_out, line_out
 
         process.stdout.close()
         fake.gate("more").open()

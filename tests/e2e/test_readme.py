@@ -18,6 +18,8 @@ from e2e.driver import TIMEOUT_S, Server, environment
 from hames import cli
 from hames.commands import exits
 from hames.config import SETTINGS
+from hames.providers.offline import DIRECTIVES
+from hames.sandbox.local import FIXED, PASSED_ON
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -149,6 +151,16 @@ def test_every_variable_and_setting_of_the_readme_exists() -> None:
     variables = {setting.environment for setting in SETTINGS.values()} | {"HAMES_HOME", "HAMES_CONFIG"}
     assert set(re.findall(r"\bHAMES_[A-Z_]+\b", README)) <= variables
     assert set(re.findall(r"\bproviders\.\w+\.\w+\b|\blimits\.\w+\b", README)) <= set(SETTINGS)
+
+
+def test_the_script_language_is_told_whole() -> None:
+    assert dict(re.findall(r"^\| `([a-z ]+<[^`]+>)` \| (.*) \|$", README, re.MULTILINE)) == DIRECTIVES
+
+
+def test_the_environment_of_commands_is_told_whole() -> None:
+    (told,) = re.findall(r"^A command gets a short environment: (.*?)\n\n", README, re.MULTILINE | re.DOTALL)
+    fixed = {f"{name}={value}" for name, value in FIXED.items()}
+    assert set(re.findall(r"`([^`]+)`", told)) == {*PASSED_ON, "LC_*", *fixed}
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

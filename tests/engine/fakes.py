@@ -254,6 +254,9 @@ class FakeProcesses:
         self.foreign.append(session_id)
         return self.alive
 
+    def hurry(self) -> None:
+        return
+
     async def aclose(self) -> None:
         return
 

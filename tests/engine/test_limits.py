@@ -200,3 +200,17 @@ async def test_the_deadline_also_ends_joined_turns() -> None:
         await p.finish("t-2")
         assert c.terminal("t-2")["data"]["error"]["kind"] == "host_failed"
         assert limit_of(c.terminal("t-1")) == ("limit_exceeded", "wallTimeMs")
+
+
+async def test_an_answer_with_very_many_calls_is_cut() -> None:
+    async with bench(FakeTool("look"), toolCalls=3) as (c, p):
+        c.provider.script([Call("look", {"n": n}) for n in range(5_000)])
+        await p.submit()
+
+        turn = await p.finish("t-1")
+
+        assert turn.status == "failed"
+        assert turn.outcome is not None
+        assert turn.outcome["error"]["details"]["limit"] == "toolCalls"
+        assert len(c.provider.requests) == 1
+        assert c.of("tool.requested") == []

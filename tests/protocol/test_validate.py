@@ -227,9 +227,16 @@ def test_bounds_say_what_was_seen_and_what_is_allowed(members: dict[str, Any], p
     assert said in refused.message
 
 
-@pytest.mark.parametrize("members", [{"idempotencyKey": "k" * 256}, {"limits": {"steps": MAX_INTEGER}}, {"input": []}])
+@pytest.mark.parametrize("members", [{"idempotencyKey": "k" * 256}, {"limits": {"steps": MAX_INTEGER}}])
 def test_bounds_are_inclusive(members: dict[str, Any]) -> None:
     assert check_params("TurnSubmit", _submit(**members)) == _submit(**members)
+
+
+@pytest.mark.parametrize("name", ["TurnSubmit", "TurnSteer"])
+def test_an_input_without_a_slot_is_refused(name: str) -> None:
+    refused = _refusal(name, {"sessionId": "s", "input": []})
+
+    assert (refused.path, refused.message) == ("input", "must not be empty")
 
 
 def test_a_long_text_is_quoted_shortly_with_its_length() -> None:

@@ -582,6 +582,56 @@ async def test_a_proxy_that_cannot_be_used_is_said_without_its_password(monkeypa
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.fixture
+def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The port of a proxy that the environment names, and that does not listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.delenv(name.lower(), raising=False)
+            monkeypatch.setenv(name, f"http://user:proxy-secret@127.0.0.1:{port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", f"http://user:proxy-secret@127.0.0.1:{port}")
+        yield port
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_this_machine_is_never_asked_for_through_a_proxy(fake: FakeProvider, dead_proxy: int, host: str) -> None:
+    fake.script(text("direct"))
+    async with provider_of(fake.url.replace("127.0.0.1", host)) as provider:
+        assert (await provider.stream(ASK, ignore, LIMITS)).text == "direct"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_cannot_be_reached_is_named_without_its_password(dead_proxy: int, scheme: str) -> None:
+    async with provider_of(f"{scheme}://models.invalid/v1") as provider:
+        with pytest.raises(ProviderFailed) as caught:
+            await provider.stream(ASK, ignore, LIMITS)
+
+    assert caught.value.kind == "model_unavailable"
+    assert f"through the proxy http://127.0.0.1:{dead_proxy} of the environment" in caught.value.message
+    assert "proxy-secret" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "is_local"),
+    [
+        ("http://127.0.0.1:8080/v1", True),
+        ("http://127.8.9.10/v1", True),
+        ("https://[::1]:8080/v1", True),
+        ("http://localhost/v1", True),
+        ("http://LOCALHOST.:1/v1", True),
+        ("http://127.0.0.1.example.com/v1", False),
+        ("http://10.0.0.1/v1", False),
+        ("http://localhost.example.com/v1", False),
+    ],
+)
+def test_loopback_is_told_by_the_host(url: str, is_local: bool) -> None:
+    assert http_route.is_loopback(url) == is_local
+
+
 def test_making_a_provider_imports_no_http_client() -> None:
     code = (
         "import sys; from hames.providers import PROVIDERS, ProviderSettings\n"
@@ -590,3 +640,53 @@ def test_making_a_provider_imports_no_http_client() -> None:
     )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+async def test_a_key_that_the_provider_echoes_anywhere_in_an_answer_does_not_enter(fake: FakeProvider) -> None:
+    call = {"id": KEY, "function": {"name": f"f{KEY}", "arguments": '{"a":"' + KEY[:5]}}
+    document = {"model": KEY, "id": KEY, "usage": {KEY: {KEY: 1}}}
+    fragments = [
+        {"content": f"said {KEY[:7]}", "reasoning_content": f"thought {KEY}", "tool_calls": [call]},
+        {"content": KEY[7:], "tool_calls": [{"function": {"arguments": f'{KEY[5:]}"}}'}}]},
+        {"content": " and sk"},
+    ]
+    chunks = [{**document, "choices": [{"index": 0, "delta": delta}]} for delta in fragments]
+    chunks.append({**document, "choices": [{"index": 0, "delta": {}, "finish_reason": KEY}]})
+    events = b"".join(event(each) for each in chunks)
+    # The same with every letter escaped, as JSON allows.
+    escaped = events.replace(KEY.encode(), "".join(f"\\u{ord(letter):04x}" for letter in KEY).encode())
+    fake.script(send(events), send(escaped))
+    parts: list[Part] = []
+
+    async with provider_of(fake.url, KEY) as provider:
+        replies = [await provider.stream(ASK, parts.append, LIMITS) for _ in range(2)]
+
+    assert replies[0] == replies[1]
+    assert KEY not in repr(replies)
+    assert replies[0].text == "said [redacted] and sk"
+    assert replies[0].calls[0].arguments == '{"a":"[redacted]"}'
+    assert replies[0].usage == {"[redacted].[redacted]": 1}
+    for kind in (TextDelta, ReasoningDelta):
+        shown = "".join(part.text for part in parts if isinstance(part, kind))
+        assert KEY not in shown
+        assert "[redacted]" in shown
+    assert KEY not in "".join(part.text for part in parts if isinstance(part, CallDelta))
+
+
+async def test_an_error_code_with_the_key_in_lower_case_is_redacted(fake: FakeProvider) -> None:
+    key = "SK-Secret-0123456789"
+    fake.script(status(400, {"error": {"message": f"bad {key}", "code": key}}))
+
+    async with provider_of(fake.url, key) as provider:
+        with pytest.raises(ProviderFailed) as failure:
+            await provider.stream(ASK, ignore, LIMITS)
+
+    assert key.lower() not in repr((failure.value.message, failure.value.details)).lower()
+
+
+async def test_a_placeholder_for_a_key_spoils_no_text(fake: FakeProvider) -> None:
+    fake.script(text("none of it is EMPTY"))
+    async with provider_of(fake.url, "EMPTY") as provider:
+        reply = await provider.stream(ASK, ignore, LIMITS)
+
+    assert reply.text == "none of it is EMPTY"

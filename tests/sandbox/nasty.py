@@ -180,6 +180,45 @@ def kill_both() -> None:
     stay()
 
 
+def stop_watchers() -> None:
+    """Stop whoever should end this command, once."""
+    os.waitpid(fork(daemon), 0)
+    os.kill(parent_of(os.getppid()), signal.SIGSTOP)
+    os.kill(os.getppid(), signal.SIGSTOP)
+    ready()
+    stay()
+
+
+def hold_watchers() -> None:
+    """Stop them again as soon as they are woken."""
+    supervisor = os.getppid()
+    reaper = parent_of(supervisor)
+
+    def hold() -> None:
+        os.setsid()
+        deafen()
+        for step in range(CHAIN_S * 10_000):
+            os.kill(reaper, signal.SIGSTOP)
+            os.kill(supervisor, signal.SIGSTOP)
+            if step == 0:
+                ready()
+            time.sleep(0.0001)
+
+    fork(hold)
+    stay()
+
+
+def stop_one_and_kill_the_other() -> None:
+    os.waitpid(fork(daemon), 0)
+    supervisor = os.getppid()
+    reaper = parent_of(supervisor)
+    os.kill(reaper, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(reaper, signal.SIGKILL)
+    ready()
+    stay()
+
+
 KINDS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
@@ -197,6 +236,9 @@ KINDS: dict[str, Callable[[], None]] = {
         stop_supervisor,
         kill_reaper,
         kill_both,
+        stop_watchers,
+        hold_watchers,
+        stop_one_and_kill_the_other,
     )
 }
 

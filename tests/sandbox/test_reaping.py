@@ -9,24 +9,28 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
+from anyio.lowlevel import checkpoint
 
 from hames.ports import ProcessResult, ReaperRecord
 from hames.protocol.errors import HarnessFault
 from hames.sandbox import hunt
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
+from hames.sandbox.tree import descendants
 from sandbox.conftest import Lock
 
 pytestmark = pytest.mark.anyio
 
 FOLDER = Path(__file__).parent
+RESISTING = ["stop_watchers", "hold_watchers", "stop_one_and_kill_the_other"]
 STAYING = ["plain", "deaf", "detached", "stopped", "hopper", "respawner", "forest", "subreaper"]
 
 
@@ -105,6 +109,87 @@ async def test_a_command_that_gets_rid_of_its_supervisor_is_ended_by_the_reaper(
 
     assert lock.is_free()
     assert (result.exit_code, result.killed) == (-9, 2)
+
+
+@pytest.mark.parametrize("kind", RESISTING)
+async def test_a_cancelled_command_that_stopped_reaper_and_supervisor_is_gone_with_them(
+    sandbox: LocalSandbox, lock: Lock, kind: str
+) -> None:
+    with anyio.fail_after(30):
+        await cancel_when_ready(sandbox, kind, lock)
+
+        assert lock.is_free()
+        assert not [pid for pid in descendants([os.getpid()]) if (hunt.stat_fields(pid) or "?")[0] in "Tt"]
+        result = await sandbox.run(["true"], timeout_ms=10_000, grace_ms=0, keep_bytes=1)
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("kind", RESISTING)
+async def test_a_command_that_stopped_its_watchers_and_runs_out_of_time_is_gone(
+    sandbox: LocalSandbox, lock: Lock, kind: str
+) -> None:
+    with anyio.fail_after(30), suppress(HarnessFault):
+        await nasty(sandbox, kind, lock, timeout_ms=600)
+
+    assert lock.is_free()
+
+
+@pytest.mark.parametrize("kind", ["deaf", *RESISTING])
+@pytest.mark.parametrize("grace_ms", [250, 30_000])
+async def test_who_is_in_a_hurry_waits_for_no_grace(
+    workspace: Path, tmp_path: Path, lock: Lock, kind: str, grace_ms: int
+) -> None:
+    processes = ReaperProcesses(tmp_path / "run", term_grace_ms=grace_ms, reap_ms=30_000)
+    sandbox = LocalSandbox(workspace, workspace, "hurried", processes)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            ready = anyio.Event()
+            group.start_soon(partial(nasty, sandbox, kind, lock, on_output=lambda _: ready.set()))
+            await ready.wait()
+            group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                # The cancel waits for the grace by now.
+                await checkpoint()
+                processes.hurry()
+        assert lock.is_free()
+        await processes.aclose()
+    assert list((tmp_path / "run").iterdir()) == []
+    await sandbox.aclose()
+
+
+@pytest.mark.parametrize("kind", RESISTING)
+async def test_closing_is_not_held_up_by_who_stops_the_reaper(
+    workspace: Path, tmp_path: Path, lock: Lock, kind: str
+) -> None:
+    processes = ReaperProcesses(tmp_path / "run", reap_ms=30_000)
+    sandbox = LocalSandbox(workspace, workspace, "closing", processes)
+    ready = anyio.Event()
+
+    async def run() -> None:
+        with suppress(HarnessFault):
+            await nasty(sandbox, kind, lock, on_output=lambda _: ready.set())
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await ready.wait()
+            await processes.aclose()
+    assert lock.is_free()
+    assert list((tmp_path / "run").iterdir()) == []
+    await sandbox.aclose()
+
+
+async def test_a_stopped_reaper_is_woken_for_the_next_command(
+    sandbox: LocalSandbox, processes: ReaperProcesses
+) -> None:
+    record = await processes.start()
+    assert record is not None
+    os.kill(record.pid, signal.SIGSTOP)
+
+    with anyio.fail_after(30):
+        result = await sandbox.run(["true"], timeout_ms=60_000, grace_ms=0, keep_bytes=1)
+
+    assert result.exit_code == 0
 
 
 async def test_a_command_that_asks_its_supervisor_to_end_is_just_ended(sandbox: LocalSandbox) -> None:

@@ -267,20 +267,6 @@ async def test_a_loss_can_be_accepted_by_removing_the_witness(disk_world: World)
             await store.read("s-1", after=lost.cursor, limit=1, max_bytes=100)
 
 
-async def test_a_wal_that_is_removed_while_it_is_open_stops_this_process(disk_world: World) -> None:
-    async with disk_world.open() as store:
-        await create(store)
-        remove(disk_world.directory / "store.db-wal")
-
-        for _ in range(2):
-            with pytest.raises(HarnessFault) as caught:
-                await store.commit("s-1", submission("t-1")).wait()
-            assert caught.value.details["wal"] == "replaced"
-        with pytest.raises(HarnessFault, match="store_unavailable"):
-            await store.load("s-1")
-        assert (await store.check())["status"] == "unavailable"
-
-
 @pytest.mark.parametrize("harm", [empty, remove])
 async def test_a_store_without_its_key_is_refused(disk_world: World, harm: Callable[[Path], None]) -> None:
     async with disk_world.open() as store:

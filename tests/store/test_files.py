@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import pytest
 
 from hames.protocol.errors import HarnessFault
 from hames.store import guards
-from hames.store.guards import Gate, WalGuard, Witness, check_witness, network_file_system, process_state
+from hames.store.files import make_private
+from hames.store.guards import Gate, Witness, check_witness, network_file_system, process_state
 from store.play import World, chunk, create, fill, running, submission, whole
 from store.process import other
 
@@ -190,14 +192,66 @@ def test_a_witness_of_another_store_is_told_apart(tmp_path: Path) -> None:
         check_witness(tmp_path, ("cd" * 16, 3), "ab" * 16, 3)
 
 
-def test_a_wal_that_is_replaced_is_not_the_one_that_was_opened(tmp_path: Path) -> None:
-    wal = tmp_path / "store.db-wal"
-    wal.touch()
-    guard = WalGuard(tmp_path)
-    guard.check()
+def modes(directory: Path) -> dict[str, int]:
+    """What others may do with a store's files, by name; `.` is the directory."""
+    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+    return {**found, ".": stat.S_IMODE(directory.stat().st_mode)}
 
-    (tmp_path / "new").touch()
-    (tmp_path / "new").rename(wal)
 
-    with pytest.raises(HarnessFault, match="replaced"):
-        guard.check()
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """No umask: what is made has the mode that was asked for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+PRIVATE_FILES = dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", "key", "witness", "gate.lock"), 0o600)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+async def test_a_store_in_a_directory_that_was_there_is_the_users_alone_whatever_the_umask(
+    disk_world: World, mode: int, open_umask: None
+) -> None:
+    disk_world.directory.mkdir()
+    disk_world.directory.chmod(mode)
+
+    async with disk_world.open() as store:
+        await create(store)
+        assert modes(disk_world.directory) == {**PRIVATE_FILES, "live": 0o700, "bell": 0o700, ".": 0o700}
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "src"])
+async def test_a_store_that_was_open_to_others_is_closed_to_them_and_what_is_not_of_it_is_left(
+    disk_world: World, name: str
+) -> None:
+    async with disk_world.open() as store:
+        await create(store)
+    for path in disk_world.directory.iterdir():
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    (disk_world.directory / name).touch(0o644)
+    (disk_world.directory / name).chmod(0o644)
+    disk_world.directory.chmod(0o755)
+
+    async with disk_world.open() as store:
+        await store.load("s-1")
+        found = modes(disk_world.directory)
+        assert found == {**PRIVATE_FILES, "live": 0o700, "bell": 0o700, ".": 0o755, name: 0o644}
+
+    (disk_world.directory / name).unlink()
+    async with disk_world.open():
+        assert modes(disk_world.directory)["."] == 0o700
+
+
+def test_a_link_and_a_shared_directory_are_not_made_private(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").touch(0o644)
+    (tmp_path / "elsewhere").chmod(0o644)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "key").symlink_to(tmp_path / "elsewhere")
+
+    make_private(shared)
+
+    assert stat.S_IMODE((tmp_path / "elsewhere").stat().st_mode) == 0o644
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o1777

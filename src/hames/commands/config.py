@@ -1,7 +1,8 @@
 """`hames config`: get, set, unset and list settings; where they are and which source wins is always told.
 
-Rule: of a secret at most the last four characters are shown, and it can be given on stdin, so that it stands in no
+Rule 1: of a secret at most the last four characters are shown, and it can be given on stdin, so that it stands in no
 shell history and no list of processes.
+Rule 2: what is wrong with one setting does not hide the others: it is told after them, and the exit code is 64.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from hames.commands.exits import COMPLETED, FAILED
+from hames.commands.exits import COMPLETED, FAILED, USAGE
 from hames.commands.output import emit
 from hames.commands.visible import visible
-from hames.config import SETTINGS, Config, check_setting, config_path, load_config, read_file, write_setting
+from hames.config import SETTINGS, Config, check_setting, config_path, look_at_config, read_file, write_setting
 from hames.protocol.errors import Refused
 
 MIN_SHOWN_SECRET = 12
@@ -53,13 +54,16 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _get(name: str, environ: Mapping[str, str]) -> int:
     _known(name)
-    value, source = _in_force(name, load_config(environ))
+    config, faults = look_at_config(environ)
+    value, source = _in_force(name, config)
+    if any(fault.details.get("setting") == name for fault in faults):
+        return _told_faults(faults)
     if value is None:
         sys.stderr.write(f"{name} is not set (neither {SETTINGS[name].environment} nor {config_path(environ)})\n")
         return FAILED
     emit(f"{value}\n")
     sys.stderr.write(f"from {_told(source, name, environ)}\n")
-    return COMPLETED
+    return _told_faults(faults)
 
 
 def _set(name: str, value: str, environ: Mapping[str, str]) -> int:
@@ -84,18 +88,25 @@ def _unset(name: str, environ: Mapping[str, str]) -> int:
 
 
 def _list(environ: Mapping[str, str], *, as_json: bool) -> int:
-    config = load_config(environ)
+    config, faults = look_at_config(environ)
     if as_json:
         from hames.commands.pretty import pretty
 
         emit(pretty({"path": str(config_path(environ)), "settings": [_row(name, config) for name in SETTINGS]}))
-        return COMPLETED
+        return _told_faults(faults)
     lines = [f"# {config_path(environ)}; the environment wins over this file, the file over the defaults\n"]
     for row in (_row(name, config) for name in SETTINGS):
         shown = "-" if row["value"] is None else visible(str(row["value"]))
         lines.append(f"{row['name']:<30} {shown:<36} {row['source']:<12} {row['environment']}\n")
     emit("".join(lines))
-    return COMPLETED
+    return _told_faults(faults)
+
+
+def _told_faults(faults: Sequence[Refused]) -> int:
+    """Tell what is wrong with the configuration; the exit code. Every other command refuses to go on with it."""
+    for fault in faults:
+        sys.stderr.write(f"hames: {fault.message}\n")
+    return USAGE if faults else COMPLETED
 
 
 def _row(name: str, config: Config) -> dict[str, object]:

@@ -15,6 +15,7 @@ import anyio
 from hames import __version__
 from hames.app import make_host
 from hames.commands.exits import FAILED
+from hames.commands.record import exit_code_of
 from hames.commands.streams import Streams
 from hames.config import Config, load_config
 from hames.protocol.errors import HAMES_ERROR, HamesError
@@ -147,7 +148,7 @@ def run_with_client(
 ) -> int:
     """Run `body` in an event loop with a client and the standard streams; its exit code.
 
-    An expected failure is told on standard error and gives `FAILED`, as output that is lost does. A reader that
+    An expected failure is told on standard error and gives its exit code, output that is lost `FAILED`. A reader that
     went away ends it quietly.
 
     Raises:
@@ -165,7 +166,7 @@ def run_with_client(
                     code = await body(client, streams)
             except (CallFailed, HamesError) as error:
                 streams.note(f"hames: {message_of(error)}")
-                code = FAILED
+                code = exit_code_of(error.kind, code=error.code if isinstance(error, CallFailed) else None)
         await streams.finish()
         return code if streams.lost is None else FAILED
 
@@ -175,8 +176,9 @@ def run_with_client(
 def message_of(error: CallFailed | HamesError) -> str:
     """What to tell a person of an expected failure: its message, its kind, and the members that do not match."""
     details = error.details if isinstance(error, HamesError) else error.data.get("details", {})
-    fields = [
-        f"\n  {row['member']}: recorded {row['recorded']!r}, found {row['found']!r}"
-        for row in details.get("fields", [])
-    ]
-    return error.message + (f" [{error.kind}]" if error.kind else "") + "".join(fields)
+    rows = details.get("fields", [])
+    message = error.message
+    if error.kind == "authority_mismatch":
+        message = "This is not what the session was made for. Restore what was recorded, or begin a new session."
+    fields = [f"\n  {row['member']}: recorded {row['recorded']!r}, found {row['found']!r}" for row in rows]
+    return message + (f" [{error.kind}]" if error.kind else "") + "".join(fields)

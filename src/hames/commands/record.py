@@ -10,20 +10,23 @@ from hames.commands.exits import COMPLETED, DENIED, FAILED, LIMIT, USAGE
 from hames.commands.output import OutputLost, emit
 from hames.protocol.errors import INVALID_PARAMS
 
-CONFIGURATION = frozenset({"invalid_config", "capability_unavailable", "credential_missing"})
-"""Refusals that end with `USAGE`: the command or the configuration is to be changed."""
+GIVEN = frozenset(
+    {
+        "invalid_config", "capability_unavailable", "credential_missing", "session_not_found", "session_exists",
+        "limit_exceeded", "frame_too_large", "cursor_malformed", "cursor_foreign", "cursor_ahead",
+    }
+)  # fmt: skip
+"""Refusals that end with `USAGE`: what was typed or configured is to be changed. The limit is that of a prompt."""
 
 DENIALS = frozenset({"authority_mismatch", "path_outside_mounts", "containment_unavailable"})
 """Refusals that end with `DENIED`: the session may not do that, or not here."""
 
 
 def exit_code_of(kind: str, *, code: int | None = None) -> int:
-    """The exit code of a refusal: by its kind, or by its JSON-RPC code where it has none."""
-    if kind in CONFIGURATION or code == INVALID_PARAMS:
+    """The exit code of a refusal, so that nothing ran: by its kind, or by its JSON-RPC code where it has none."""
+    if kind in GIVEN or code == INVALID_PARAMS:
         return USAGE
-    if kind in DENIALS:
-        return DENIED
-    return LIMIT if kind == "limit_exceeded" else FAILED
+    return DENIED if kind in DENIALS else FAILED
 
 
 def exit_code_of_turn(turn: Mapping[str, Any], *, interrupted: int | None) -> int:

@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, NoReturn
 from hames.commands.exits import INTERRUPTED, TERMINATED
 from hames.commands.record import exit_code_of, failure_record, interrupted_record, print_record
 from hames.commands.visible import visible
+from hames.core.limits import LIMITS
 from hames.protocol.errors import HamesError, Refused
 
 if TYPE_CHECKING:
     from hames.commands.turn import Request
 
-MAX_STDIN_BYTES = 10 * 2**20
-"""Most that is read of a prompt from stdin. What a turn takes is bounded by the limit `inputBytes` besides."""
+MAX_STDIN_BYTES = LIMITS["inputBytes"].maximum
+"""Most that is read of a prompt from stdin: no turn takes more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
-    parser.add_argument("prompt", nargs="?", help="what to do; absent or `-`: stdin, at most 10 MiB")
-    parser.add_argument("--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; not with --session")
+    parser.add_argument("prompt", nargs="?", help="what to do; absent or `-`: stdin, at most 4 MiB")
+    parser.add_argument("--model", metavar="MODEL", help="`compatible/<model>` or `offline`; not with --session")
     parser.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
     parser.add_argument("--session", metavar="ID", help="go on with this session instead of a new one")
     parser.add_argument(
@@ -58,10 +59,12 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
         import anyio
 
+        from hames.commands.hiding import hide_secrets
         from hames.commands.turn import run_turn
         from hames.config import load_config
 
         config = load_config(environ)
+        hide_secrets()
         return anyio.run(run_turn, request, config, environ)
     except HamesError as error:
         record = failure_record(error.message, error.data(), exit_code_of(error.kind))
@@ -128,6 +131,9 @@ def _stdin() -> bytes:
     with os.fdopen(os.dup(0), "rb") as stdin:
         raw = stdin.read(MAX_STDIN_BYTES + 1)
     if len(raw) > MAX_STDIN_BYTES:
-        message = f"The prompt on stdin has more than {MAX_STDIN_BYTES} bytes. Put large material in a file."
-        raise Refused("invalid_config", message)
+        raise Refused(
+            "invalid_config",
+            f"The prompt on stdin has more than {MAX_STDIN_BYTES} bytes (limits.inputBytes). "
+            "Put large material in a file.",
+        )
     return raw

@@ -41,10 +41,12 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     import anyio
 
     from hames.app import make_host
+    from hames.commands.hiding import hide_secrets
     from hames.config import load_config
     from hames.server.serve import serve_stdio
 
     config = load_config(environ)
+    hide_secrets()
 
     async def main() -> None:
         await serve_stdio(

@@ -38,10 +38,14 @@ class Showing:
         if self.form == "jsonl":
             self._streams.line(line)
         event = loads(line)["event"]
-        if event["type"] in TERMINAL_TYPES and event.get("turnId") == self.turn_id:
+        ends = event["type"] in TERMINAL_TYPES and event.get("turnId") == self.turn_id
+        if ends:
             self.terminal = event["data"]
         if self.form != "text":
             return
+        if ends:
+            # An item that was never completed: too short for the log, and its try was the last.
+            self._withdraw()
         if event.get("turnId") == self.turn_id:
             if event["type"] == "message.completed":
                 self._message(event["data"])

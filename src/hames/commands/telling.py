@@ -74,7 +74,8 @@ def _within(text: str) -> str:
 
 
 def _retried(data: Data) -> str:
-    return f"[the model request failed: {data['error']['message']} Again in {data['delayMs']} ms]"
+    why = str(data["error"]["message"]).rstrip(". ")
+    return f"[the model request failed: {why}. Again in {data['delayMs']} ms]"
 
 
 def _failed(data: Data) -> str:

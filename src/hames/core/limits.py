@@ -84,7 +84,7 @@ _TABLE = (
         minimum=100,
     ),
     Limit("gateMs", 5_000, 60_000, "server", "waiting for the store's gate", minimum=100),
-    Limit("waitMs", 600_000, 86_400_000, "server", "most that `waitMs` or `timeoutMs` may ask for"),
+    Limit("waitMs", 600_000, 86_400_000, "server", "longest wait of one `events/read`"),
     Limit("chunkBytes", 8 * 1024, 64 * 1024, "server", "text in one durable chunk", minimum=64),
     Limit("chunkMs", 1_000, 60_000, "server", "between two durable chunks of an item", minimum=1),
 )
@@ -100,13 +100,14 @@ def check_limit(name: str, value: object) -> int:
     """`value` as a limit called `name`.
 
     Raises:
-        ValueError: no such limit, not an integer, or out of its range; the text says what is allowed.
+        ValueError: no such limit, not an integer, or out of its range; the text says what is allowed, and goes on a
+            sentence that begins with where the limit stands.
     """
     limit = LIMITS.get(name)
     if limit is None:
         raise ValueError(f"there is no limit {name!r}; there are: {', '.join(LIMITS)}")
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"limit {name} must be an integer, not {type(value).__name__}")
+        raise ValueError(f"must be an integer, not {repr(value)[:80]}")
     if not limit.minimum <= value <= limit.maximum:
-        raise ValueError(f"limit {name} must be from {limit.minimum} to {limit.maximum}, not {value}")
+        raise ValueError(f"must be from {limit.minimum} to {limit.maximum}, not {value}")
     return value

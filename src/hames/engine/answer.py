@@ -13,6 +13,9 @@ from hames.engine.attempt import Attempt
 from hames.engine.ids import new_id
 from hames.engine.live import LiveItem
 
+CALLS_BEYOND = 32
+"""Calls of one answer beyond the turn's limit that are still answered as not run; with more the answer is cut."""
+
 
 class _Text:
     """One item of text: its live part and the chunks that are recorded of it."""
@@ -85,6 +88,7 @@ class Answer:
         self._message: _Text | None = None
         self._reasoning: _Text | None = None
         self._calls: dict[int, LiveItem] = {}
+        self._calls_room = attempt.bounds.tool_calls - attempt.progress.tool_calls + CALLS_BEYOND
         self.over = False
         self.shown = False
 
@@ -112,6 +116,10 @@ class Answer:
     def _on_call(self, part: CallDelta) -> None:
         item = self._calls.get(part.index)
         if item is None:
+            if len(self._calls) >= self._calls_room:
+                self.over = True
+                self._stop()
+                return
             item = self._attempt.live.open(new_id("i"), self._attempt.turn_id, "toolArguments", self._base_seq)
             self._calls[part.index] = item
         if part.text:
@@ -119,9 +127,12 @@ class Answer:
 
     @property
     def reached(self) -> LimitReached:
-        """The output limit, where `over` is set."""
-        configured = self._attempt.bounds.output_bytes
-        return LimitReached("outputBytes", configured, configured - self._room)
+        """The limit that cut the answer, where `over` is set."""
+        bounds = self._attempt.bounds
+        if self._room >= 0:
+            asked = self._attempt.progress.tool_calls + len(self._calls) + 1
+            return LimitReached("toolCalls", bounds.tool_calls, asked)
+        return LimitReached("outputBytes", bounds.output_bytes, bounds.output_bytes - self._room)
 
     async def tick(self) -> None:
         """Record a chunk of what has waited for `chunkMs`, for as long as the answer comes."""

@@ -341,8 +341,8 @@ class Service:
                 for worker in workers:
                     letting_go.start_soon(self._let_go, worker, by, cause)
         for worker in workers:
+            # The leases go back with the store, all in one commit.
             await worker.done.wait()
-            await self.store.release(worker.session_id)
 
     async def _let_go(self, worker: Worker, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
         """Hand the running turn to a process that stands by for its session; cancel it where there is none."""
@@ -364,6 +364,7 @@ class Service:
 
     async def aclose(self) -> None:
         """End every worker at once and close what is open."""
+        self.world.processes.hurry()
         for worker in self._workers.values():
             worker.abandon()
         for worker in self._workers.values():

@@ -29,6 +29,13 @@ class _Constraint:
         return TypeAdapter(Annotated[source, Field(**self.limits)]).core_schema
 
 
+class _Some:
+    """At least one entry in an array; unlike `_Constraint` it leaves the schema of the entries where it is."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {**handler(source), "min_length": 1}
+
+
 def closed(cls: T) -> T:
     """Refuse unknown members in a `TypedDict` that a client sends."""
     cls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
@@ -43,3 +50,5 @@ Title = Annotated[str, _Constraint(max_length=500)]
 Count = Annotated[int, _Constraint(ge=0, le=MAX_INTEGER)]
 Positive = Annotated[int, _Constraint(ge=1, le=MAX_INTEGER)]
 Json = Any
+SOME = _Some()
+"""Annotates an array that may not be empty."""

@@ -16,7 +16,9 @@ from hames.protocol.base import Count, Id, Positive
 from hames.protocol.objects import (
     By,
     CallOutcome,
+    CancelCause,
     ErrorInfo,
+    Evidence,
     Slot,
     Snapshot,
     Usage,
@@ -56,13 +58,18 @@ class SessionClosed(TypedDict):
     by: By
 
 
+LossReason = Literal["owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline"]
+"""What was found: a process that is gone; with it, a cancel that was durable, calls that may have had an effect, the
+wish `recover: fail`, or a turn whose time was over."""
+
+
 class LogRecovered(TypedDict):
     """What an unclean stop left, and what was done about it."""
 
     turnId: NotRequired[Id]
     action: Literal["continued", "settled"]
     previousAttempt: NotRequired[Count]
-    reason: str
+    reason: LossReason
     openCalls: list[Id]
 
 
@@ -81,16 +88,29 @@ class TurnQueued(TypedDict):
     meta: NotRequired[dict[str, Any]]
 
 
+class Worker(TypedDict):
+    """The process that runs an attempt."""
+
+    pid: int
+
+
+class Previous(TypedDict):
+    """The attempt before, and why it did not end the turn."""
+
+    attempt: Count
+    reason: LossReason
+
+
 class TurnStarted(TypedDict):
     """An attempt runs the turn, under a fence."""
 
     attempt: Positive
     fence: Positive
-    worker: dict[str, Any]
+    worker: Worker
     snapshotDigest: str
     deadlineAt: str
-    previous: NotRequired[dict[str, Any]]
-    """`{attempt, reason}` from the second attempt on."""
+    previous: NotRequired[Previous]
+    """From the second attempt on."""
 
 
 class TurnJoined(TypedDict):
@@ -129,7 +149,7 @@ class QueueHeld(TypedDict):
     """The queue waits: the running turn was cancelled while others were queued."""
 
     by: By
-    cause: str
+    cause: Literal["turn_cancelled"]
 
 
 class QueueResumed(TypedDict):
@@ -142,7 +162,7 @@ class TurnCancelRequested(TypedDict):
     """Durable before anything is signalled; the turn can only end as cancelled now."""
 
     by: By
-    cause: Literal["client", "session_closed", "host", "disconnect", "shutdown"]
+    cause: CancelCause
     queue: Literal["hold", "continue", "drop"]
     reason: NotRequired[str]
 
@@ -183,6 +203,7 @@ class ModelDiscarded(TypedDict):
     tryNumber: Positive
     itemIds: list[Id]
     cause: str
+    """The kind of the error, like `model_gateway`; see errors.md."""
 
 
 class StepCompleted(TypedDict):
@@ -190,8 +211,9 @@ class StepCompleted(TypedDict):
 
     step: Positive
     modelRequestId: Id
-    stopReason: str
+    stopReason: Literal["stop", "tool_calls", "length", "content_filter", "other"]
     rawStopReason: NotRequired[str]
+    """As the provider said it, where that is another word."""
     responseModel: NotRequired[str]
     responseId: NotRequired[str]
 
@@ -212,6 +234,8 @@ class MessageCompleted(TypedDict):
     inContext: bool
     step: NotRequired[Positive]
     cause: NotRequired[str]
+    """Why it is not whole or does not count: `cancelled`, `interrupted`, `handed_over`, `limit_exceeded`,
+    `model_failed`, or the kind of an error."""
     parts: NotRequired[dict[str, Any]]
     """Provider-specific members, sent back verbatim on the same route."""
 
@@ -233,8 +257,9 @@ class ToolStarted(TypedDict):
     tool: str
     effect: Literal["read", "write", "execute"]
     summary: str
-    grant: str
-    disposition: str
+    grant: Literal["session.tools"]
+    """`session.tools`: the list of tools in the session's snapshot."""
+    disposition: Literal["allowed"]
 
 
 class ToolChunk(TypedDict):
@@ -285,6 +310,7 @@ class Warned(TypedDict):
     """Something the operator should know that ended nothing."""
 
     code: str
+    """`text_repaired`: lone surrogates of an input were replaced. Later versions may add codes."""
     message: str
     details: dict[str, Any]
     originTurnId: NotRequired[Id]
@@ -304,8 +330,7 @@ class TurnCompleted(TypedDict):
     usage: Usage
     claims: dict[str, Any]
     """What the model says it did: its final text, by reference."""
-    evidence: dict[str, Any]
-    """What was observed: calls by outcome, files changed."""
+    evidence: Evidence
     assurance: dict[str, Any]
     hostTurnId: NotRequired[Id]
     fold: Fold
@@ -317,7 +342,7 @@ class TurnFailed(TypedDict):
     error: ErrorInfo
     text: NotRequired[str]
     usage: Usage
-    evidence: dict[str, Any]
+    evidence: Evidence
     assurance: dict[str, Any]
     undelivered: NotRequired[list[Id]]
     hostTurnId: NotRequired[Id]
@@ -329,10 +354,11 @@ class TurnFailed(TypedDict):
 class TurnCancelled(TypedDict):
     """The turn was cancelled, and nothing of it runs (`forced`: it could not be proved)."""
 
-    cause: str
+    cause: CancelCause
     reason: NotRequired[str]
+    """What the caller of `turn/cancel` said."""
     usage: Usage
-    evidence: dict[str, Any]
+    evidence: Evidence
     assurance: dict[str, Any]
     undelivered: NotRequired[list[Id]]
     hostTurnId: NotRequired[Id]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from hames.protocol.base import Count, Id, Key, Positive, Short, Text, closed
+from hames.protocol.base import SOME, Count, Id, Key, Positive, Short, Text, closed
 
 SlotRole = Literal["command", "context", "quoted"]
 Delivery = Literal["queue", "join", "reject"]
 TurnStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Own = Literal["prefer", "require", "observe"]
 CallOutcome = Literal["ok", "error", "denied", "cancelled", "not_run", "unknown"]
+CancelCause = Literal["client", "session_closed", "host", "disconnect", "shutdown"]
+"""A `turn/cancel`, `session/close`, the end of the turn that this one joined, a client that went away, `shutdown`."""
 
 
 @closed
@@ -21,8 +23,12 @@ class Slot(TypedDict):
 
     type: Literal["text"]
     text: Text
+    """All texts, labels and instructions of a request together have at most `limits.inputBytes` bytes of UTF-8: 4 MiB
+    by default, `limit_exceeded` beyond. At least one text of a request is not blank."""
     role: NotRequired[SlotRole]
+    """`command` (default): the user's wish; `context`: material; `quoted`: somebody else's words."""
     label: NotRequired[Short]
+    """What it is, for the model and for people, like a file name."""
 
 
 @closed
@@ -30,9 +36,13 @@ class TurnLimits(TypedDict, total=False):
     """Limits of a turn; see `initialize.limits` for defaults and maxima. A turn may only lower the session's."""
 
     steps: Positive
+    """Model requests, 100 by default, at most 10,000."""
     toolCalls: Count
+    """Tool calls, 1,000 by default, at most 100,000."""
     wallTimeMs: Positive
+    """From the first start to the end, an hour by default, at most a week."""
     outputBytes: Positive
+    """Model text and tool output, 4 MiB by default and at most."""
     fallback: bool
     """At the step limit, ask once more for a text, with tools that may not be called (default true)."""
 
@@ -49,9 +59,11 @@ class ErrorInfo(TypedDict):
     """Why a turn failed: the shape of a JSON-RPC error's data, with its message."""
 
     kind: str
+    """One of the kinds in errors.md."""
     message: str
     retryable: bool
     boundary: NotRequired[str]
+    """One of the boundaries in errors.md."""
     details: dict[str, Any]
 
 
@@ -60,7 +72,7 @@ class Hold(TypedDict):
 
     by: By
     since: str
-    cause: str
+    cause: Literal["turn_cancelled"]
 
 
 class Queue(TypedDict):
@@ -76,7 +88,7 @@ class CancelRequest(TypedDict):
 
     by: By
     at: str
-    cause: Literal["client", "session_closed", "host", "disconnect", "shutdown"]
+    cause: CancelCause
     reason: NotRequired[str]
 
 
@@ -90,15 +102,14 @@ class UsageRecord(TypedDict):
 
 
 class UsageTotal(TypedDict):
-    """Sums by counter name over the requests that reported that counter.
-
-    `coverage`: `requests` made, `reported` of them with usage. With `reported < requests` the sums are lower
-    bounds. Cost is absent: `costReason` says why (AH-USAGE-5).
-    """
+    """Sums over model requests. Cost is absent: `costReason` says why (AH-USAGE-5)."""
 
     counters: dict[str, int]
+    """By the provider's names, each summed over the requests that reported it."""
     requests: Count
+    """Requests made."""
     reported: Count
+    """Requests of which the provider reported usage. Fewer than `requests`: the sums are lower bounds."""
     costReason: Literal["no_rate_card"]
 
 
@@ -115,9 +126,11 @@ class Outcome(TypedDict):
     status: Literal["completed", "failed", "cancelled"]
     text: NotRequired[str]
     error: NotRequired[ErrorInfo]
-    cause: NotRequired[str]
+    cause: NotRequired[CancelCause]
     forced: NotRequired[bool]
+    """It was settled without proof that nothing of it runs."""
     undelivered: NotRequired[list[Id]]
+    """Steers that the model never got."""
 
 
 class Turn(TypedDict):
@@ -130,6 +143,7 @@ class Turn(TypedDict):
     held: NotRequired[bool]
     hostTurnId: NotRequired[Id]
     runner: Literal["local", "remote", "none"]
+    """Who runs the session: this process, another one, or nobody."""
     attempt: NotRequired[Positive]
     cancelRequested: NotRequired[CancelRequest]
     queuedAt: str
@@ -140,13 +154,21 @@ class Turn(TypedDict):
     cursor: str
 
 
+class Credential(TypedDict):
+    """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
+
+    source: str
+    """`environment`, `file` or `none`."""
+    fingerprint: NotRequired[str]
+
+
 class ModelRoute(TypedDict):
     """Where a session's model requests go, and whose credential pays. Never the credential."""
 
     provider: str
     model: str
     baseUrl: NotRequired[str]
-    credential: NotRequired[dict[str, Any]]
+    credential: NotRequired[Credential]
 
 
 class WorkspaceRef(TypedDict):
@@ -175,6 +197,31 @@ class Snapshot(TypedDict):
     """`reduced`: guarantees that this sandbox does not give (AH-DIAG-2)."""
 
 
+class Owner(TypedDict):
+    """The process that runs a session's turns, until `expiresAt` unless it shows life before."""
+
+    host: str
+    pid: int
+    since: str
+    expiresAt: str
+    alive: bool
+    """False: it is surely gone, and its turns go on when the session is resumed."""
+    mine: bool
+    """It is the process that answers."""
+
+
+class Evidence(TypedDict):
+    """What was observed of a turn, whatever its text claims."""
+
+    calls: dict[str, int]
+    """How many tool calls ended with each outcome."""
+    files: list[str]
+    """Files that changed, by their paths; the first ones where they are many."""
+    filesChanged: Count
+    complete: bool
+    """`files` names all of them."""
+
+
 class Session(TypedDict):
     """A session as it stands at `cursor`."""
 
@@ -191,7 +238,7 @@ class Session(TypedDict):
     turns: Count
     queue: Queue
     runningTurnId: NotRequired[Id]
-    owner: NotRequired[dict[str, Any]]
+    owner: NotRequired[Owner]
     headSeq: Count
     cursor: str
 
@@ -218,10 +265,12 @@ class View(TypedDict):
 
 @closed
 class Subscribe(TypedDict, total=False):
-    """From where to read (absent: the start; in `session/resume`: the returned cursor), and whether deltas."""
+    """A subscription, from the answer of this request on."""
 
     after: Short
+    """The cursor after which events are sent. Default: the start; in `session/resume` the returned cursor."""
     deltas: bool
+    """Whether previews of text are sent too (default true)."""
 
 
 class CursorEvent(TypedDict):
@@ -232,3 +281,4 @@ class CursorEvent(TypedDict):
 
 
 IdempotencyKey = Key
+Input = Annotated[list[Slot], SOME]

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from hames.protocol.base import Count, Id, Key, Positive, Short, Text, Title, closed
-from hames.protocol.objects import Delivery, Own, Slot, Subscribe, TurnLimits
+from hames.protocol.objects import Delivery, Input, Own, Subscribe, TurnLimits
 
 Meta = dict[str, Any]
 
@@ -32,7 +32,7 @@ class HealthCheck(TypedDict, total=False):
 class FirstTurn(TypedDict):
     """A first submit, in the same commit as the creation."""
 
-    input: list[Slot]
+    input: Input
     turnId: NotRequired[Id]
     limits: NotRequired[TurnLimits]
     instructions: NotRequired[Text]
@@ -48,13 +48,16 @@ class SessionCreate(TypedDict):
     cwd: NotRequired[Short]
     """Where tools start, within the workspace; absolute or relative to it. Default: the workspace."""
     model: NotRequired[Short]
-    """`<provider>/<model>`, or a model of the configured provider. `offline` needs nothing."""
+    """`compatible/<model>`, or a model of the configured provider. `offline` needs nothing and plays scripts. Default:
+    the configured model, else the configured provider's, else `offline`."""
     mode: NotRequired[Literal["default", "strict"]]
     """`strict` injects no default: `model` must be given."""
     limits: NotRequired[TurnLimits]
     instructions: NotRequired[Text]
+    """Added to the system prompt of every turn; with the input of the request at most `limits.inputBytes` bytes."""
     title: NotRequired[Title]
     metadata: NotRequired[dict[str, Any]]
+    """Yours: kept and given back as it is, at most `limits.metadataBytes` bytes as JSON."""
     subscribe: NotRequired[Subscribe]
     turn: NotRequired[FirstTurn]
     _meta: NotRequired[Meta]
@@ -77,6 +80,8 @@ class SessionResume(TypedDict):
     own: NotRequired[Own]
     """`prefer` (default): run its turns when the lease is free; `require`: or fail; `observe`: never."""
     recover: NotRequired[Literal["continue", "fail"]]
+    """What becomes of a turn whose process is gone: `continue` (default) it where that repeats nothing with an effect,
+    or end it as failed with `lease_lost`, as is done anyway where a command may have run."""
     subscribe: NotRequired[Subscribe]
     _meta: NotRequired[Meta]
 
@@ -87,9 +92,11 @@ class SessionGet(TypedDict):
 
     sessionId: Id
     view: NotRequired[bool]
+    """Whether the conversation, the turns and the usage come too (default false)."""
     before: NotRequired[Short]
     """Items before this cursor: that of the first item of the page before."""
     limit: NotRequired[Positive]
+    """Items, 100 by default; more than 1,000 are not given."""
     _meta: NotRequired[Meta]
 
 
@@ -102,6 +109,7 @@ class SessionList(TypedDict, total=False):
     """Part of the title or the id."""
     page: Short
     limit: Positive
+    """Sessions, 50 by default; more than 200 are not given."""
     _meta: Meta
 
 
@@ -127,14 +135,16 @@ class TurnSubmit(TypedDict):
     """Admit a turn. The answer is the receipt: the text is on disk."""
 
     sessionId: Id
-    input: list[Slot]
+    input: Input
     turnId: NotRequired[Id]
     idempotencyKey: NotRequired[Key]
     delivery: NotRequired[Delivery]
     """`queue` (default), `join` the running turn at its next step, or `reject` when one runs."""
     resumeQueue: NotRequired[bool]
+    """Let a held queue go on (default false)."""
     limits: NotRequired[TurnLimits]
     instructions: NotRequired[Text]
+    """Added to the system prompt of this turn; with the input at most `limits.inputBytes` bytes."""
     _meta: NotRequired[Meta]
 
 
@@ -143,8 +153,9 @@ class TurnSteer(TypedDict):
     """Say something to the running turn; it gets one more step for it."""
 
     sessionId: Id
-    input: list[Slot]
+    input: Input
     expectedTurnId: NotRequired[Id]
+    """Refuse with `turn_mismatch` if another turn runs."""
     idempotencyKey: NotRequired[Key]
     _meta: NotRequired[Meta]
 
@@ -155,18 +166,19 @@ class TurnUpdate(TypedDict):
 
     sessionId: Id
     turnId: Id
-    input: NotRequired[list[Slot]]
+    input: NotRequired[Input]
     delivery: NotRequired[Literal["queue", "join"]]
     _meta: NotRequired[Meta]
 
 
 @closed
 class TurnCancel(TypedDict):
-    """Stop a turn: the running one without `turnId`. `queue` says what those behind it do."""
+    """Stop a turn: the running one without `turnId`."""
 
     sessionId: Id
     turnId: NotRequired[Id]
     queue: NotRequired[Literal["hold", "continue", "drop"]]
+    """What the turns behind a running one do: wait for `queue/resume` (`hold`, default), run, or be cancelled too."""
     reason: NotRequired[Short]
     _meta: NotRequired[Meta]
 
@@ -188,16 +200,18 @@ class TurnList(TypedDict):
     status: NotRequired[Literal["queued", "running", "completed", "failed", "cancelled"]]
     before: NotRequired[Positive]
     limit: NotRequired[Positive]
+    """Turns, 50 by default; more than 200 are not given."""
     _meta: NotRequired[Meta]
 
 
 @closed
 class TurnWait(TypedDict):
-    """Wait for a turn to end. Without `timeoutMs` there is no limit."""
+    """Wait for a turn to end."""
 
     sessionId: Id
     turnId: Id
     timeoutMs: NotRequired[Count]
+    """For how long at most. Default: without an end."""
     _meta: NotRequired[Meta]
 
 
@@ -208,9 +222,13 @@ class EventsRead(TypedDict):
     sessionId: Id
     after: NotRequired[Short]
     before: NotRequired[Short]
+    """The last events before this cursor, instead of the first ones after one."""
     limit: NotRequired[Positive]
+    """Events; `limits.pageEvents` by default and at most. A page also ends at `limits.pageBytes`."""
     types: NotRequired[list[Short]]
+    """Only events of these types."""
     waitMs: NotRequired[Count]
+    """How long to wait for something new where there is nothing (default 0), at most `limits.waitMs`."""
     _meta: NotRequired[Meta]
 
 
@@ -221,6 +239,7 @@ class EventsSubscribe(TypedDict):
     sessionId: Id
     after: NotRequired[Short]
     deltas: NotRequired[bool]
+    """Whether previews of text are sent too (default true)."""
     _meta: NotRequired[Meta]
 
 
@@ -251,18 +270,21 @@ class ModelsList(TypedDict, total=False):
 
 @closed
 class Shutdown(TypedDict, total=False):
-    """Stop: `cancel` running turns (default), or let them end (`drain`) for at most `timeoutMs`."""
+    """Stop. The process ends after the answer."""
 
     mode: Literal["drain", "cancel"]
+    """`cancel` running turns (default), or let them end; queued turns stay for the next process."""
     timeoutMs: Count
+    """For how long to `drain` until what still runs is cancelled. Default: without an end."""
     _meta: Meta
 
 
 @closed
 class CancelRequestParams(TypedDict):
-    """The id of a request of this connection that waits."""
+    """End a waiting request of this connection, which is then answered with code -32800. Nothing else is touched."""
 
     id: str | int
+    """Its id, as it was sent."""
     _meta: NotRequired[Meta]
 
 

@@ -7,29 +7,75 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from hames.protocol.base import Count, Id
-from hames.protocol.objects import CursorEvent, Queue, Session, Snapshot, Turn, Usage, View
+from hames.protocol.objects import CursorEvent, Owner, Queue, Session, Snapshot, Turn, Usage, View
 
 
 class EmptyResult(TypedDict):
     """Done."""
 
 
+class ServerInfo(TypedDict):
+    """Who answers."""
+
+    name: str
+    version: str
+
+
+class ServerCapabilities(TypedDict):
+    """What this server can do: its methods and notifications by name."""
+
+    methods: list[str]
+    notifications: list[str]
+    deltas: bool
+    parallelSessions: bool
+    """Turns of different sessions run at the same time."""
+    serialTurns: bool
+    """Turns of one session run one after the other."""
+
+
+class LimitInfo(TypedDict):
+    """A limit: the value in force, its range, who may set it and what it counts."""
+
+    default: int
+    minimum: int
+    maximum: int
+    scope: Literal["turn", "tool", "model", "server"]
+    """`turn`: a session and a turn may set it; the others belong to the configuration."""
+    meaning: str
+
+
+class StoreInfo(TypedDict):
+    """Where sessions are kept, and what a commit promises."""
+
+    kind: str
+    path: str
+    durability: str
+
+
+class TransportInfo(TypedDict):
+    """How frames are told apart, and how large one may be."""
+
+    kind: Literal["stdio"]
+    framing: Literal["auto", "line", "header"]
+    frameInBytes: Count
+
+
 class InitializeResult(TypedDict):
-    """What this server is and keeps to. `limits`: name to `{default, maximum, minimum, scope, meaning}`."""
+    """What this server is and keeps to."""
 
     protocolVersion: str
-    serverInfo: dict[str, Any]
-    capabilities: dict[str, Any]
-    limits: dict[str, Any]
-    store: dict[str, Any]
-    transport: dict[str, Any]
+    serverInfo: ServerInfo
+    capabilities: ServerCapabilities
+    limits: dict[str, LimitInfo]
+    store: StoreInfo
+    transport: TransportInfo
 
 
 class CapabilitiesResult(TypedDict):
     """What this build can do, from its live tables (AH-CAP-1, AH-CAP-2). Starts nothing."""
 
     schemaVersion: str
-    serverInfo: dict[str, Any]
+    serverInfo: ServerInfo
     methods: list[dict[str, Any]]
     notifications: list[str]
     events: list[dict[str, Any]]
@@ -41,7 +87,7 @@ class CapabilitiesResult(TypedDict):
     providers: list[dict[str, Any]]
     stores: list[dict[str, Any]]
     sandboxes: list[dict[str, Any]]
-    limits: dict[str, Any]
+    limits: dict[str, LimitInfo]
     contextPolicy: dict[str, Any]
     repeatableFields: list[str]
     attribution: dict[str, Any]
@@ -216,15 +262,16 @@ class OwnershipNotification(TypedDict):
     """Which process runs a session's turns changed."""
 
     sessionId: Id
-    owner: dict[str, Any] | None
+    owner: Owner | None
     mine: bool
 
 
 class SubscriptionClosed(TypedDict):
-    """No more events come; `reason` says why."""
+    """No more events come."""
 
     subscriptionId: Id
     reason: str
+    """The kind of the error that ended it, like `session_corrupt`; see errors.md."""
 
 
 class Heartbeat(TypedDict):
@@ -232,5 +279,5 @@ class Heartbeat(TypedDict):
 
     sessionId: Id
     turnId: Id
-    phase: str
+    phase: Literal["queued", "model_waiting", "model_streaming", "retry_wait", "tools", "stopping_tools"]
     sinceMs: Count

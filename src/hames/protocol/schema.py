@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import ModuleType
@@ -23,6 +24,8 @@ Schema = dict[str, Any]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 OPENRPC: Final = "1.3.2"
+
+_CLAUSES: Final = re.compile(r" \(AH-[A-Z]+-\d+(?:, AH-[A-Z]+-\d+)*\)")
 
 
 def documents() -> dict[str, bytes]:
@@ -200,7 +203,7 @@ def _openrpc_method(method: methods.Method, components: dict[str, Schema]) -> Sc
     return {
         "name": method.name,
         "summary": method.summary,
-        "description": inspect.getdoc(message),
+        "description": published(inspect.getdoc(message) or ""),
         "paramStructure": "by-name",
         "params": _openrpc_params(message, components),
         "result": {"name": method.result, "schema": _component(result, components, open_=True)},
@@ -291,8 +294,13 @@ def _clean(node: Schema, *, open_: bool) -> Schema:
 def _describe(schema: Schema, name: str) -> None:
     """Add the docstrings of the members of the message called `name`."""
     for member, text in _member_docs().get(name, {}).items():
-        schema["properties"][member]["description"] = text
-    schema["description"] = " ".join(schema["description"].split())
+        schema["properties"][member]["description"] = published(text)
+    schema["description"] = published(schema["description"])
+
+
+def published(docstring: str) -> str:
+    """A docstring as it is published: in one line, without the clauses of the specification it follows."""
+    return _CLAUSES.sub("", " ".join(docstring.split()))
 
 
 @cache

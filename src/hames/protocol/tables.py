@@ -131,7 +131,8 @@ def _type(schema: Schema) -> str:
     if "enum" in schema or "const" in schema:
         return " or ".join(f'`"{value}"`' for value in schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":
-        return f"array of {_type(schema['items'])}"
+        some = " (one or more)" if schema.get("minItems") == 1 else ""
+        return f"array of {_type(schema['items'])}{some}"
     if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"object of {_type(schema['additionalProperties'])}"
     return str(schema.get("type", "any")) + _bounds(schema)

@@ -78,6 +78,8 @@ def _sentence(error: dict[str, Any]) -> str:
         return "is required"
     if kind == "extra_forbidden":
         return "is not a member here; see the schema of the method, or put it under _meta"
+    if kind == "too_short":
+        return "must not be empty"
     if kind == "string_pattern_mismatch":
         return f"must match {context['pattern']}, not {seen}"
     if kind in _EXPECTED:

@@ -27,12 +27,12 @@ class NamelessCall(ValueError):
 @dataclass(slots=True)
 class _Call:
     place: int
+    pairs: PairJoiner
     provider_id: str = ""
     tool: str = ""
     pieces: list[str] = field(default_factory=list)
     waiting: str = ""
     """Arguments that are not given out yet: the name is not known, or they may be a placeholder."""
-    pairs: PairJoiner = field(default_factory=PairJoiner)
 
     def arguments(self) -> str:
         return "".join(self.pieces) + self.waiting
@@ -47,7 +47,8 @@ class _Call:
 class CallFragments:
     """The calls of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: str | None = None) -> None:
+        self._secret = secret
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
@@ -110,7 +111,7 @@ class CallFragments:
         if found is not None and _begins_another(found, call_id, name, arguments):
             found = None
         if found is None:
-            found = _Call(len(self._calls))
+            found = _Call(len(self._calls), pairs=PairJoiner(self._secret))
             self._calls.append(found)
         return found
 

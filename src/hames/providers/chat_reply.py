@@ -5,6 +5,7 @@ Rule 2: an error within the stream ends the try at once, with the provider's own
 Rule 3: two calls are never merged and none is dropped: see `chat_calls`.
 Rule 4: usage is what was reported and nothing else: integers under the provider's names, absent stays absent
 (AH-USAGE-1).
+Rule 5: a credential that the provider echoes ends here, whatever member it stands in and however it is cut.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import orjson
 
 from hames.core.conversation import Part, ReasoningDelta, Reply, StopReason, TextDelta
+from hames.core.redaction import redact, worth_hiding
 from hames.providers.chat_calls import CallFragments, NamelessCall
 from hames.providers.surrogates import PairJoiner, without_surrogates
 
@@ -67,14 +69,16 @@ def parse(payload: bytes) -> Any:
 
 
 class ReplyBuilder:
-    """One answer as it grows."""
+    """One answer as it grows. `secret` is taken out of all that comes: names, counters, text."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: str | None = None) -> None:
+        self._secret = worth_hiding(secret)
+        self._secret_bytes = (self._secret or "").encode()
         self._text = StringIO()
         self._reasoning = StringIO()
-        self._text_pairs = PairJoiner()
-        self._reasoning_pairs = PairJoiner()
-        self._calls = CallFragments()
+        self._text_pairs = PairJoiner(self._secret)
+        self._reasoning_pairs = PairJoiner(self._secret)
+        self._calls = CallFragments(self._secret)
         self._raw_stop: str | None = None
         self._refused = False
         self._model: str | None = None
@@ -94,6 +98,8 @@ class ReplyBuilder:
             MalformedAnswer: the chunk is not one of a chat completion.
         """
         chunk = parse(payload)
+        if self._secret is not None and (self._secret_bytes in payload or b"\\" in payload):
+            chunk = redact(chunk, self._secret)
         if not isinstance(chunk, dict):
             if isinstance(chunk, list) and chunk and isinstance(chunk[0], dict) and chunk[0].get("error"):
                 raise ErrorInAnswer(chunk)

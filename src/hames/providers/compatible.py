@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from hames.core.conversation import ModelRequest, Part, Reply
 from hames.core.limits import DEFAULTS
+from hames.core.redaction import redact, worth_hiding
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import Refused
 from hames.providers.chat_body import body
@@ -86,7 +87,7 @@ class _Answer:
         self._on_part = on_part
         self._key = key
         self._headers: Mapping[str, str] = {}
-        self._builder = ReplyBuilder()
+        self._builder = ReplyBuilder(key)
         self._sse = SseParser()
         self._form: _Form = "unknown"
         self._whole_body = bytearray()
@@ -196,6 +197,8 @@ class _Listing:
     def finish(self) -> None:
         try:
             document = parse(bytes(self._body))
+            if secret := worth_hiding(self._key):
+                document = redact(document, secret)
         except MalformedAnswer as error:
             raise self._malformed() from error
         rows = document.get("data") if isinstance(document, dict) else None

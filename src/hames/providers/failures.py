@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from hames.core.redaction import MARK
 from hames.ports import ProviderFailed
 from hames.protocol.errors import ErrorKind
 from hames.providers.surrogates import without_surrogates
@@ -155,7 +156,8 @@ def redacted(text: str, secret: str | None) -> str:
     """`text` without `secret`, in one line of at most `MESSAGE_CHARS` characters."""
     text = " ".join(without_surrogates(text).split())
     if secret:
-        text = text.replace(secret, "[redacted]")
+        # Codes are lower case here, and a provider may spell a key as it likes.
+        text = re.sub(re.escape(secret), MARK, text, flags=re.IGNORECASE)
     return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
 
 

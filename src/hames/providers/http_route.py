@@ -8,7 +8,8 @@ the loop goes on to the cancellation. So every generator of the HTTP client ends
 Rule 3: foreign exceptions end here, in `_translated`.
 
 `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` of the environment are obeyed, as httpx does
-by default (https://www.python-httpx.org/environment_variables/).
+by default (https://www.python-httpx.org/environment_variables/); but what is on this machine is never asked for
+through a proxy, which would look for it on its own.
 httpx is imported with the first exchange: it takes 80 ms, which a start must not pay.
 """
 
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -107,7 +110,7 @@ class HttpRoute:
                     failure.__cause__ = error
         failure = run.failure() or failure
         if failure is None and scope.cancelled_caught and not run.will_do():
-            failure = run.timeout()
+            failure = run.timeout(self._base_url)
         if failure is not None:
             raise failure
 
@@ -122,9 +125,11 @@ class HttpRoute:
             import httpx
 
             try:
+                # An http:// URL needs no certificates, and loading them takes 25 ms.
+                verify = False if self._base_url.startswith("http://") else httpx.create_ssl_context()
                 self._client = httpx.AsyncClient(
-                    # An http:// URL needs no certificates, and loading them takes 25 ms.
-                    verify=not self._base_url.startswith("http://"),
+                    verify=verify,
+                    trust_env=not is_loopback(self._base_url),
                     timeout=None,
                     limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
                 )
@@ -191,13 +196,14 @@ class _Exchange:
             )
         return self._failure
 
-    def timeout(self) -> ProviderFailed:
+    def timeout(self, base_url: str) -> ProviderFailed:
         """The failure that the end of the time is."""
         limit_ms = self._limit_ms
         phase = self.phase
         if self._scope.deadline >= self._end:
             phase, limit_ms = "total", self._limits.request_ms
-        message = f"The provider {_MISSED[phase]} within {limit_ms} ms."
+        through = _through(base_url) if phase == "connect" else ""
+        message = f"The provider {_MISSED[phase]}{through} within {limit_ms} ms."
         return failed("model_gateway", message, retryable=True, phase=phase, limitMs=limit_ms)
 
     def _feed(self, data: bytes) -> Want:
@@ -231,6 +237,35 @@ class _Exchange:
         self._scope.deadline = min(anyio.current_time() + limit_ms / 1000, self._end)
 
 
+def is_loopback(base_url: str) -> bool:
+    """Whether a URL is of this machine, by its host: `localhost`, 127.0.0.0/8, ::1 (RFC 6761, RFC 1122, RFC 4291)."""
+    host = (urlsplit(base_url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def proxy_of(base_url: str) -> str | None:
+    """The proxy that the environment names for a URL, as `scheme://host:port`: a proxy's URL may hold a password."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(base_url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or is_loopback(base_url) or proxy_bypass(parts.hostname or ""):
+        return None
+    found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return f"{found.scheme}://{found.netloc.rpartition('@')[2]}"
+
+
+def _through(base_url: str) -> str:
+    proxy = proxy_of(base_url)
+    return "" if proxy is None else f" through the proxy {proxy} of the environment"
+
+
 def _headers(sends: bool, key: str | None) -> dict[str, str]:
     headers = {"accept-encoding": "identity", "user-agent": f"hames/{__version__}"}
     if sends:
@@ -248,7 +283,7 @@ def _translated(error: Exception, phase: Phase, base_url: str, key: str | None) 
     if phase == "connect":
         # A certificate that is not trusted stays so; every other reason may pass.
         untrusted = "CERTIFICATE_VERIFY_FAILED" in text
-        message = f"No connection to {base_url}: {text}"
+        message = f"No connection to {base_url}{_through(base_url)}: {text}"
         return failed("model_unavailable", message, retryable=not untrusted, phase=phase)
     if phase == "first_byte":
         return failed("model_gateway", f"The provider sent no answer: {text}", retryable=True, phase=phase)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from hames.core.redaction import MARK, RedactedStream
+
 REPLACEMENT = "\ufffd"
 
 _HALF = re.compile("[\ud800-\udfff]")
@@ -33,13 +35,18 @@ def without_lone_escapes(json_text: str) -> str:
 
 
 class PairJoiner:
-    """One text that comes in pieces. What `join` gives out never ends within a pair."""
+    """One text that comes in pieces. What `join` gives out never ends within a pair, and never holds `secret`."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: str | None = None) -> None:
         self._half = ""
+        self._stream = None if secret is None else RedactedStream(secret, MARK)
 
     def join(self, piece: str) -> str:
-        """`piece` as it can be shown; a high half at its end waits for the next piece."""
+        """`piece` as it can be shown; what may be half of something at its end waits for the next piece."""
+        piece = self._joined(piece)
+        return piece if self._stream is None else self._stream.feed(piece)
+
+    def _joined(self, piece: str) -> str:
         if not self._half and piece.isascii():
             return piece
         piece, self._half = self._half + piece, ""
@@ -50,4 +57,5 @@ class PairJoiner:
     def rest(self) -> str:
         """What still waits, replaced: the text has ended."""
         half, self._half = self._half, ""
-        return REPLACEMENT if half else ""
+        rest = REPLACEMENT if half else ""
+        return rest if self._stream is None else self._stream.feed(rest) + self._stream.rest()

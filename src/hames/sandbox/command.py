@@ -17,7 +17,9 @@ from dataclasses import dataclass
 
 import anyio
 
+from hames.ports import ReaperRecord
 from hames.protocol.errors import HarnessFault, ToolFailed
+from hames.sandbox import hunt
 
 READ_BYTES = 64 * 1024
 """Output taken in one turn of the event loop: what a pipe holds."""
@@ -96,6 +98,8 @@ class RunningCommand:
         self.alive: tuple[int, ...] = ()
         self.tail = tail
         self.on_output = on_output
+        self.reaper: ReaperRecord | None = None
+        self._supervisor: hunt.Identity | None = None
         self._heard = b""
         self._fds: set[int] = set()
         self._epoll = select.epoll()
@@ -140,6 +144,16 @@ class RunningCommand:
         except OSError:
             return
 
+    @property
+    def heard(self) -> bool:
+        """Whether more may be reported."""
+        return not self.settled and self._status in self._fds
+
+    def watchers(self) -> list[hunt.Identity]:
+        """Reaper and supervisor, as far as they are known."""
+        reaper = None if self.reaper is None else (self.reaper.pid, self.reaper.start_time)
+        return [watcher for watcher in (reaper, self._supervisor) if watcher is not None]
+
     async def until(self, done: Callable[[], bool]) -> None:
         """Take output and reports until `done()`, or until there is nothing more to hear."""
         while not done() and self._status in self._fds:
@@ -169,7 +183,10 @@ class RunningCommand:
         *lines, self._heard = (self._heard + (self._read(self._status, 4096) or b"")).split(b"\n")
         for line in lines:
             word, *rest = line.decode().split()
-            if word == "exit":
+            if word == "by":
+                pid = int(rest[0])
+                self._supervisor = pid, hunt.start_time(pid) or 0
+            elif word == "exit":
                 self.exit_code = int(rest[0])
             elif word == "failed":
                 self.start_error = int(rest[0])

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 
 from hames.sandbox.tree import descendants, kill_all
+
+Identity = tuple[int, int]
+"""A pid and its start time: a pid alone may be given to another."""
 
 MARKER = "HAMES_SESSION"
 """The environment variable that names the session in every command it runs."""
@@ -24,6 +28,12 @@ def stat_fields(pid: int) -> list[str] | None:
             return file.read().rpartition(b")")[2].decode().split()
     except OSError:
         return None
+
+
+def state(who: Identity) -> str | None:
+    """The state of a process as in `stat_fields`; None when it is gone."""
+    fields = stat_fields(who[0])
+    return None if fields is None or int(fields[19]) != who[1] else fields[0]
 
 
 def start_time(pid: int) -> int | None:
@@ -42,9 +52,9 @@ def ancestors(pid: int) -> set[int]:
     return found
 
 
-def marked(session_id: str) -> set[int]:
-    """The live processes that carry the session's marker, without this one and those above it."""
-    entry = os.fsencode(f"{MARKER}={session_id}")
+def marked(sessions: Collection[str]) -> set[int]:
+    """The live processes that carry the marker of one of the sessions, without this one and those above it."""
+    entries = {os.fsencode(f"{MARKER}={session_id}") for session_id in sessions}
     found: set[int] = set()
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -52,22 +62,23 @@ def marked(session_id: str) -> set[int]:
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 # Empty for a dead process; not readable for one of another user.
-                if entry in file.read().split(b"\0"):
+                if not entries.isdisjoint(file.read().split(b"\0")):
                     found.add(int(name))
         except OSError:
             continue
     return found - ancestors(os.getpid())
 
 
-def end_marked(session_id: str, *, within_ms: int) -> tuple[int, ...]:
-    """Kill the session's processes and wait until they are gone; the pids that still live after `within_ms`.
+def end_marked(sessions: Collection[str], *, within_s: float, besides: Collection[Identity] = ()) -> tuple[int, ...]:
+    """Kill the sessions' processes, `besides` and all below them, and wait until they are gone; the pids that still
+    live after `within_s`.
 
     Blocks: call it in a worker thread.
     """
     seen: dict[int, int] = {}
 
     def roots() -> set[int]:
-        found = marked(session_id)
+        found = marked(sessions) | {pid for pid, started in besides if start_time(pid) == started}
         for pid in descendants(found):
             if (started := start_time(pid)) is not None:
                 seen.setdefault(pid, started)
@@ -77,5 +88,6 @@ def end_marked(session_id: str, *, within_ms: int) -> tuple[int, ...]:
         return sorted(pid for pid, started in seen.items() if start_time(pid) == started)
 
     # A dying process loses its environment before it lets go of its files, so both are asked.
-    kill_all(roots, lambda: not marked(session_id) and not living(), time.monotonic() + within_ms / 1000)
+    roots()
+    kill_all(roots, lambda: not marked(sessions) and not living(), time.monotonic() + within_s)
     return tuple(living())

@@ -2,20 +2,23 @@
 
 Rule 1: starting a command never waits for the reaper to come up: the request lies in its socket until it is read.
 Rule 2: `run` returns or raises only when nothing of the command is left, or says what may still run. That wait is
-shielded from cancellation and bounded.
-Rule 3: a reaper that does not answer in time is killed. Its death ends every command it started, so no command
-outlives the means to end it.
+shielded from cancellation and bounded: grace and `reap_ms` and `SPARE_MS`, however the command resists.
+Rule 3: a reaper that does not do its part is killed with all below it, and what got away is found by its marker. So
+no command outlives the means to end it.
+Rule 4: after `hurry` nobody waits for a grace: what resists is killed at once.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,12 +30,31 @@ from hames.ports import ProcessResult, ReaperRecord
 from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.sandbox import hunt, reaper
 from hames.sandbox.command import Command, RunningCommand, Tail
+from hames.sandbox.listener import ask, short
+from hames.sandbox.supervisor import LINGER_S
 
 TIMED_OUT = 124
 """Exit code of a command that ran out of time, as of `timeout(1)`."""
 
 MARGIN_MS = 1_000
-"""Added to the bounds that the reaper keeps itself: what a busy machine may need to let it speak."""
+"""Added to the bounds that another process's reaper keeps: what a busy machine may need to let it speak."""
+
+SPARE_MS = 500
+"""Added to grace and `reap_ms` for the whole end of a command, forced or not: less than the engine adds until it
+takes a tool for deaf, so that a turn never ends before its commands."""
+
+LOOK_S = 0.05
+"""How often those who end a command are looked at until it is gone."""
+
+LOOKS = 4
+"""Looks in a row that find them stopped or dead until the command is ended without them. A reaper that was stopped
+once is woken by the first, and kills a stopped supervisor itself."""
+
+WAKE_S = 1.0
+"""How often the reaper is woken while a command runs: another command may have stopped it."""
+
+HURRY_S = 0.2
+"""For an orderly end after `hurry`, and as much again until what is left is reported."""
 
 BACKLOG = 16
 
@@ -60,8 +82,9 @@ class ReaperProcesses:
         self._reaper: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._record: ReaperRecord | None = None
-        self._running: set[RunningCommand] = set()
-        self._closed = False
+        self._running: dict[RunningCommand, str] = {}
+        """What runs, with its session."""
+        self._hurried_at: float | None = None
 
     async def start(self) -> ReaperRecord | None:
         """Start the reaper if it does not run; None on a platform that has none: there `run` is refused.
@@ -113,23 +136,30 @@ class ReaperProcesses:
         """
         with closing(RunningCommand(Tail(keep_bytes, end=keep_end), on_output)) as running:
             await self._hand_over(running, command)
-            self._running.add(running)
+            self._running[running] = command.session_id
             try:
                 timed_out = await self._watch(running, timeout_ms=timeout_ms, grace_ms=grace_ms)
             finally:
                 try:
                     if not running.settled:
-                        await self._end(running, command.session_id)
+                        running.on_output = None
+                        running.order(f"T{self._term_grace_ms}\n")
+                        with anyio.CancelScope(shield=True):
+                            await self._end(running, grace_ms=self._term_grace_ms)
                 finally:
-                    self._running.discard(running)
+                    del self._running[running]
             running.drain()
         return _result(running, command, timed_out=timed_out)
 
     async def _hand_over(self, running: RunningCommand, command: Command) -> None:
         while True:
+            if self._hurried_at is not None:
+                raise HarnessFault("shutting_down", boundary="sandbox")
             channel = self._connect()
+            self._wake()
             try:
                 running.hand_over(channel, command)
+                running.reaper = self._record
             except BlockingIOError:
                 await anyio.wait_writable(channel)
             except OSError as error:
@@ -139,51 +169,82 @@ class ReaperProcesses:
 
     async def _watch(self, running: RunningCommand, *, timeout_ms: int, grace_ms: int) -> bool:
         """Wait for the end of the command, or for its limit and then its end; True when it ran out of time."""
-        with anyio.move_on_after(timeout_ms / 1000):
-            await running.until(lambda: running.exit_code is not None or running.settled)
-        timed_out = running.exit_code is None and not running.settled
-        bound_ms = self._bound_ms(0)
+        with anyio.move_on_after(timeout_ms / 1000) as limit:
+            mute = 0
+            while running.exit_code is None and running.heard and mute < 2:
+                with anyio.move_on_after(WAKE_S) as silence:
+                    await running.until(lambda: running.exit_code is not None or running.settled)
+                mute = mute + 1 if silence.cancelled_caught and self._is_mute(running) else 0
+        timed_out = limit.cancelled_caught and running.exit_code is None and not running.settled
         if timed_out:
             running.order(f"T{grace_ms}\n")
-            bound_ms = self._bound_ms(grace_ms)
-        with anyio.move_on_after(bound_ms / 1000):
-            await running.until(lambda: running.settled)
+        await self._end(running, grace_ms=grace_ms if timed_out else int(LINGER_S * 1000))
         return timed_out
 
-    async def _end(self, running: RunningCommand, session_id: str) -> None:
-        """Cancelled, or not answered: have the command ended, by force if its supervisor does not do it.
-
-        Shielded, since the caller may be cancelled already; each wait is bounded.
-        """
-        running.on_output = None
-        running.order(f"T{self._term_grace_ms}\n")
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(self._bound_ms(self._term_grace_ms) / 1000):
+    async def _end(self, running: RunningCommand, *, grace_ms: int) -> None:
+        """Wait until nothing of the command is left, and do it by force when those who should do not."""
+        began = anyio.current_time()
+        patient_until = began + (grace_ms + (self._reap_ms + SPARE_MS) / 2) / 1000
+        last = began + (grace_ms + self._reap_ms + SPARE_MS) / 1000
+        mute = 0
+        while running.heard and mute < LOOKS and anyio.current_time() < patient_until:
+            if self._hurried_at is not None:
+                hurried_at = max(began, self._hurried_at)
+                patient_until = min(patient_until, hurried_at + HURRY_S)
+                last = min(last, hurried_at + 2 * HURRY_S)
+                running.order("K")
+            with anyio.move_on_after(LOOK_S):
                 await running.until(lambda: running.settled)
-            if running.settled:
-                alive = running.alive
-            else:
-                self._drop_reaper()
-                with anyio.move_on_after(self._bound_ms(0) / 1000):
-                    await running.until(lambda: running.settled)
-                alive = running.alive or await anyio.to_thread.run_sync(self._hunt, session_id)
-                running.reason = "orphaned"
-            if alive:
-                _may_still_run(alive)
+            mute = mute + 1 if self._is_mute(running) else 0
+        if not running.settled:
+            await self._force(running, max(0.0, last - anyio.current_time()))
+        elif running.alive:
+            running.alive = await self._hunt({self._running[running]}, max(0.0, last - anyio.current_time()))
+        if running.alive:
+            _may_still_run(running.alive)
 
-    def _hunt(self, session_id: str) -> tuple[int, ...]:
-        return hunt.end_marked(session_id, within_ms=self._reap_ms)
+    def _is_mute(self, running: RunningCommand) -> bool:
+        """Who should end the command cannot: a stopped reaper is woken, and does for a supervisor that died."""
+        reaper, *supervisor = map(hunt.state, running.watchers())
+        self._wake()
+        return reaper in (None, *"TtZX") or "T" in supervisor or "t" in supervisor
 
-    def _bound_ms(self, grace_ms: int) -> int:
-        # Twice: the reaper takes over where a supervisor was killed.
-        return grace_ms + 2 * self._reap_ms + MARGIN_MS
+    def _wake(self) -> None:
+        if self._reaper is not None and self._reaper.poll() is None:
+            self._reaper.send_signal(signal.SIGCONT)
+
+    async def _force(self, running: RunningCommand, within_s: float) -> None:
+        """End a command without its supervisor and, if it is still the one, without the reaper."""
+        watchers = running.watchers()
+        if running.reaper == self._record:
+            dropped, self._reaper = self._reaper, None
+            self._forget()
+        else:
+            dropped = None
+        running.alive = await self._hunt({self._running[running]}, within_s, watchers)
+        running.settled, running.reason = True, "orphaned"
+        if dropped is not None:
+            dropped.kill()
+            dropped.wait()
+
+    async def _hunt(
+        self, sessions: Collection[str], within_s: float, besides: Collection[hunt.Identity] = ()
+    ) -> tuple[int, ...]:
+        end = partial(hunt.end_marked, sessions, within_s=within_s, besides=besides)
+        return await anyio.to_thread.run_sync(end)
+
+    def hurry(self) -> None:
+        """The process is about to leave: end every command now, and from here on without grace."""
+        if self._hurried_at is None:
+            self._hurried_at = anyio.current_time()
+            self._wake()
+            for running in self._running:
+                running.order("K")
 
     def _connect(self) -> socket.socket:
         """The socket of a reaper that lives, a new one if need be."""
         if self._socket is not None and self._reaper is not None and self._reaper.poll() is None:
             return self._socket
-        if self._closed:
-            raise HarnessFault("shutting_down", boundary="sandbox")
         if not supported():
             raise HarnessFault(
                 "capability_unavailable",
@@ -207,12 +268,17 @@ class ReaperProcesses:
         with far, listener:
             try:
                 near.setblocking(False)
-                with _short(self._directory) as folder:
+                with short(self._directory) as folder:
                     listener.bind(f"{folder}/{name}")
                 listener.listen(BACKLOG)
                 fds = (far.fileno(), listener.fileno())
                 package = Path(__file__).parents[2]
-                arguments = [str(package), *map(str, (*fds, self._reap_ms)), str(self._directory.absolute() / name)]
+                # Half of the time: the rest is for what has to be ended without it.
+                arguments = [
+                    str(package),
+                    *map(str, (*fds, self._reap_ms // 2)),
+                    str(self._directory.absolute() / name),
+                ]
                 self._reaper = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", reaper.BOOT, *arguments],
                     stdin=subprocess.DEVNULL,
@@ -253,62 +319,38 @@ class ReaperProcesses:
         their marker.
         """
         if hunt.start_time(record.pid) == record.start_time:
-            answer = await self._ask(record.socket, session_id)
+            answer = await ask(record.socket, session_id, within_s=(self._reap_ms + MARGIN_MS) / 1000)
             if answer is not None:
                 return answer
-        return await anyio.to_thread.run_sync(self._hunt, session_id)
-
-    async def _ask(self, path: str, session_id: str) -> tuple[int, ...] | None:
-        """What the reaper at `path` says after ending the session; None when it does not say it in time."""
-        answer = b""
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller, _short(Path(path).parent) as folder:
-                caller.setblocking(False)
-                caller.connect(f"{folder}/{Path(path).name}")
-                caller.send(os.fsencode(session_id) + b"\n")
-                with anyio.move_on_after(self._bound_ms(0) / 1000):
-                    while not answer.endswith(b"\n"):
-                        await anyio.wait_readable(caller)
-                        data = caller.recv(4096)
-                        if not data:
-                            break
-                        answer += data
-        except OSError:
-            return None
-        if not answer.endswith(b"\n"):
-            return None
-        return tuple(map(int, answer.split()[1:]))
+        return await self._hunt({session_id}, self._reap_ms / 1000)
 
     async def aclose(self) -> None:
-        """End every command and the reaper, within the time that reaping may take. None can be started again."""
-        self._closed = True
-        for running in self._running:
-            running.order("K")
-        if self._reaper is not None and self._socket is not None and self._reaper.poll() is None:
-            # The reaper ends by itself when nobody can ask any more and its supervisors are done.
-            self._socket.shutdown(socket.SHUT_WR)
-            pidfd = os.pidfd_open(self._reaper.pid)
+        """End every command and the reaper, by force after a moment. None can be started again."""
+        self.hurry()
+        watchers = {watcher for running in self._running for watcher in running.watchers()}
+        with anyio.CancelScope(shield=True):
+            if self._reaper is not None and self._socket is not None and self._record is not None:
+                watchers.add((self._record.pid, self._record.start_time))
+                # The reaper ends by itself when nobody can ask any more and its supervisors are done.
+                self._socket.shutdown(socket.SHUT_WR)
+                await self._end_of(self._reaper, HURRY_S)
+            if any(hunt.state(watcher) not in (None, "Z", "X") for watcher in watchers):
+                await self._hunt(set(self._running.values()), HURRY_S, watchers)
+        self._drop_reaper()
+
+    async def _end_of(self, reaper: subprocess.Popen[bytes], within_s: float) -> None:
+        if reaper.poll() is None:
+            pidfd = os.pidfd_open(reaper.pid)
             try:
-                with anyio.move_on_after((self._reap_ms + MARGIN_MS) / 1000, shield=True):
+                with anyio.move_on_after(within_s):
                     await anyio.wait_readable(pidfd)
             finally:
                 os.close(pidfd)
-        self._drop_reaper()
 
 
 def supported() -> bool:
     """True where processes can be adopted and awaited as the reaper needs it."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")
-
-
-@contextmanager
-def _short(directory: Path) -> Iterator[str]:
-    """`directory` under a name that fits a socket address, which holds 107 bytes."""
-    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
 
 
 def _fault(message: str) -> HarnessFault:

@@ -12,10 +12,10 @@ until the last one is done.
 Socket (SEQPACKET): `R<session>` with descriptors [control, status, output, cwd, request] runs a command, `A<session>`
 allows a session again that was ended by the listener. The request is a file of NUL-ended fields: number of arguments,
 arguments, then `NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL;
-`K` for KILL. Status pipe, one line each: `exit <code>`, `failed <errno>`, `refused` (the session was taken over), and
-last of all `reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is `done`, `orphaned` (the
-reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends the commands of that
-session, and is answered with `alive <pid>...` when they are gone.
+`K` for KILL. Status pipe, one line each: `by <pid>` (the supervisor), `exit <code>`, `failed <errno>`, `refused` (the
+session was taken over), and last of all `reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is
+`done`, `orphaned` (the reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends
+the commands of that session, and is answered with `alive <pid>...` when they are gone.
 """
 
 from __future__ import annotations

@@ -129,6 +129,7 @@ class Supervisor:
         if not fds:
             return 0
         self.control, self.status, output, cwd, request = fds
+        write_line(self.status, f"by {os.getpid()}")
         try:
             os.fchdir(cwd)
             self.main = launch(read_request(request), output)

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from hames.protocol.errors import HarnessFault
+from hames.protocol.errors import HamesError, HarnessFault
 
 FOREIGN = (apsw.Error, OSError)
 """What this package translates; anything else is a bug in it."""
@@ -70,3 +70,35 @@ def _translated(error: BaseException, directory: Path) -> HarnessFault:
                 return unavailable(directory, why, sqlite=type(error).__name__)
         return unavailable(directory, f"SQLite failed: {error}", sqlite=type(error).__name__)
     return HarnessFault("internal", f"The store failed at {type(error).__name__}.", boundary="artifact_store")
+
+
+class Damage:
+    """What a process has found damaged, until it opens the store again: nothing more is acknowledged to it.
+
+    Noted by the thread that reads, asked by the one that writes, which would not look at old rows again by itself.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, HarnessFault] = {}
+        self._store: HarnessFault | None = None
+        self.lost: HarnessFault | None = None
+        """Why what the files hold is not to be read either: the writer found it lost."""
+
+    def note(self, error: HamesError) -> None:
+        """Remember it if it tells of damage: to one session, or to a part of the database that is nobody's alone."""
+        if not isinstance(error, HarnessFault):
+            return
+        if error.kind == "session_corrupt":
+            self._sessions.setdefault(error.details["sessionId"], error)
+        elif isinstance(error.__cause__, (apsw.CorruptError, apsw.NotADBError)) and self._store is None:
+            self._store = error
+
+    def refuse(self, session_id: str) -> None:
+        """Let nothing be committed to what is damaged.
+
+        Raises:
+            HarnessFault: the one that was noted.
+        """
+        fault = self._store or self._sessions.get(session_id)
+        if fault is not None:
+            raise fault

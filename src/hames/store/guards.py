@@ -3,7 +3,7 @@
 Rule 1: whoever writes holds the gate, an `flock`: it is fair, and it is not lost when some code of the process opens
 and closes a file of the store, as SQLite's POSIX locks are (sqlite.org/howtocorrupt.html, 2.2).
 Rule 2: no wait at the gate is without bound; who is stopped within it costs others errors, never loss.
-Rule 3: a store whose WAL was taken away, or that went back, is refused, not served as whole.
+Rule 3: a store that went back is refused, not served as whole.
 """
 
 from __future__ import annotations
@@ -76,6 +76,10 @@ class Gate:
         os.pwrite(self._gate_fd, NOBODY, 0)
         fcntl.flock(self._gate_fd, fcntl.LOCK_UN)
 
+    def fileno(self) -> int:
+        """The descriptor of its file, to tell whether others would pass the same gate."""
+        return self._gate_fd
+
     def close(self) -> None:
         """Close it; a gate that is held is left."""
         os.close(self._gate_fd)
@@ -115,31 +119,6 @@ def process_state(pid: int) -> str:
     except OSError:
         return "unknown"
     return {"T": "stopped", "t": "stopped", "Z": "gone", "X": "gone"}.get(stat[stat.rindex(")") + 2], "running")
-
-
-class WalGuard:
-    """Whether the WAL is still the file that it was at open: a commit into an unlinked one is lost."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._path = os.fspath(directory / "store.db-wal")
-        self._inode = self._look()
-
-    def check(self) -> None:
-        """Cheap: one `stat`.
-
-        Raises:
-            HarnessFault: `store_unavailable`: it was removed or replaced; this process must not go on.
-        """
-        if self._look() != self._inode:
-            why = "store.db-wal was removed or replaced while it was open; end every process that uses it, start anew"
-            raise unavailable(self._directory, why, wal="replaced")
-
-    def _look(self) -> int:
-        try:
-            return os.stat(self._path).st_ino
-        except FileNotFoundError:
-            return 0
 
 
 def own_descriptors(directory: Path) -> dict[int, str]:
@@ -189,8 +168,9 @@ class Witness:
     _FORM: Final = struct.Struct("<32sQI20x")
 
     def __init__(self, directory: Path, *, write: bool) -> None:
-        flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
-        self._fd = os.open(directory / "witness", flags | os.O_CLOEXEC, 0o600)
+        self._path = directory / "witness"
+        self._flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
+        self._fd = os.open(self._path, self._flags, 0o600)
 
     def read(self) -> tuple[str, int] | None:
         """Store id and count; None when it does not prove itself."""
@@ -201,7 +181,10 @@ class Witness:
         return (store_id.decode(), commits) if crc == crc32(data[:40]) else None
 
     def write(self, store_id: str, commits: int) -> None:
-        """One `pwrite`; called with the gate held."""
+        """One `pwrite`; called with the gate held. A file that was removed is made anew."""
+        if not os.fstat(self._fd).st_nlink:
+            os.close(self._fd)
+            self._fd = os.open(self._path, self._flags, 0o600)
         body = struct.pack("<32sQ", store_id.encode(), commits)
         os.pwrite(self._fd, body + struct.pack("<I20x", crc32(body)), 0)
 

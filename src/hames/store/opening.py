@@ -21,9 +21,9 @@ import apsw
 
 from hames.store import schema
 from hames.store.faults import unavailable
+from hames.store.files import StoreFiles, make_database_file, make_private
 from hames.store.guards import (
     Gate,
-    WalGuard,
     Witness,
     check_witness,
     mirror_locks,
@@ -41,11 +41,12 @@ class ReadSide:
     connection: apsw.Connection
     store_id: str
     key: bytes
-    wal: WalGuard
+    files: StoreFiles
 
     def close(self) -> None:
         """Close it."""
         self.connection.close()
+        self.files.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,14 @@ class WriteSide:
     connection: apsw.Connection
     meta: schema.Meta
     key: bytes
-    wal: WalGuard
+    files: StoreFiles
     gate: Gate
     witness: Witness
 
     def close(self) -> None:
         """Close all of it."""
         self.connection.close()
+        self.files.close()
         self.witness.close()
         self.gate.close()
 
@@ -97,6 +99,7 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
     connection: apsw.Connection | None = None
     witness: Witness | None = None
     try:
+        make_private(directory)
         before = own_descriptors(directory)
         if not _is_made(directory):
             _make(directory, gate, limits)
@@ -110,7 +113,8 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
         check_witness(directory, seen, meta.store_id, meta.commits)
         schema.check_size(connection, directory)
         mirror_locks(directory, before)
-        return WriteSide(connection, meta, key, WalGuard(directory), gate, witness)
+        files = StoreFiles(directory, _sqlites(directory, before), gate_fd=gate.fileno())
+        return WriteSide(connection, meta, key, files, gate, witness)
     except BaseException:
         for part in (connection, witness, gate):
             if part is not None:
@@ -118,15 +122,20 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
         raise
 
 
-def open_for_reading(directory: Path, limits: Mapping[str, int], *, guard: bool) -> ReadSide:
-    """Open an existing store; `guard` when this process has no writer to hold the mirrored locks.
+def open_for_reading(
+    directory: Path, limits: Mapping[str, int], *, guard: bool, files: StoreFiles | None = None
+) -> ReadSide:
+    """Open an existing store; `guard` when this process has no writer to hold the mirrored locks, else `files` are
+    those the writer has.
 
     Raises:
         HarnessFault: `store_unavailable`, `session_incompatible`.
         apsw.Error, OSError: to be translated by the caller.
     """
+    if files is not None:
+        files.check()
     key = read_key(directory)
-    before = own_descriptors(directory) if guard else {}
+    before = own_descriptors(directory) if files is None else {}
     seen = _witnessed(directory)
     connection = schema.connect(directory, write=False, busy_ms=limits["gateMs"])
     try:
@@ -135,10 +144,17 @@ def open_for_reading(directory: Path, limits: Mapping[str, int], *, guard: bool)
         if guard:
             with suppress(OSError):
                 mirror_locks(directory, before)
-        return ReadSide(connection, meta.store_id, key, WalGuard(directory))
+        return ReadSide(connection, meta.store_id, key, files or StoreFiles(directory, _sqlites(directory, before)))
     except BaseException:
         connection.close()
         raise
+
+
+def _sqlites(directory: Path, before: Mapping[int, str]) -> dict[str, int]:
+    """The descriptors of a connection that was opened since `before`, by suffix. The shared memory is one for all
+    connections of a process and open as long as any of them."""
+    found = own_descriptors(directory)
+    return {suffix: number for number, suffix in found.items() if suffix or number not in before}
 
 
 def read_key(directory: Path) -> bytes:
@@ -188,6 +204,7 @@ def _make(directory: Path, gate: Gate, limits: Mapping[str, int]) -> None:
     try:
         if _is_made(directory):
             return
+        make_database_file(directory)
         connection = schema.connect(directory, write=True, busy_ms=limits["gateMs"])
         try:
             if schema.is_new(connection):

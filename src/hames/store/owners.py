@@ -79,23 +79,25 @@ class Owners:
 
     def arrive(self) -> None:
         """Make the live file and hold its lock until `leave`."""
+        self._since = rfc3339(time.time_ns() // 1_000_000)
+        self._fd = self._hold()
+        arrived_ns = os.stat(self._live).st_mtime_ns
+        if not self._list():
+            self._alone_since = arrived_ns
+
+    def _hold(self) -> int:
         self._live.mkdir(mode=0o700, exist_ok=True)
         self._bells.mkdir(mode=0o700, exist_ok=True)
         self.sweep()
-        self._since = rfc3339(time.time_ns() // 1_000_000)
-        path = self._live / self.owner_id
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._live / self.owner_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
             # Between open and flock another process may have taken the file for a dead one's.
             if os.fstat(fd).st_nlink > 0:
                 break
             os.close(fd)
-        self._fd = fd
-        self._write()
-        arrived_ns = os.stat(self._live).st_mtime_ns
-        if not self._list():
-            self._alone_since = arrived_ns
+        os.pwrite(fd, self._record_of_this(), 0)
+        return fd
 
     def stand_by(self, session_id: str, waiting: bool) -> None:
         """Leave word that this process takes a session when its lease is free, or take the word away."""
@@ -132,16 +134,26 @@ class Owners:
             self._fd = None
 
     def beat(self) -> None:
-        """Say that this process lives; and where its reaper is, once it has one."""
+        """Say that this process lives; and where its reaper is, once it has one. A file that was removed is made anew:
+        until then this process counts as dead, and may have lost its leases."""
         if self._fd is None:
             return
-        if self._reaper() != self._told:
-            self._write()
+        if not os.fstat(self._fd).st_nlink:
+            self._come_back()
+        elif self._reaper() != self._told:
+            os.pwrite(self._fd, self._record_of_this(), 0)
         else:
             os.pwrite(self._fd, b"%20d" % boot_clock_ns(), _BEAT_AT)
 
-    def _write(self) -> None:
-        assert self._fd is not None
+    def _come_back(self) -> None:
+        # Others may have come, written and gone meanwhile.
+        self._alone_since = None
+        with suppress(OSError):
+            gone, self._fd = self._fd, self._hold()
+            assert gone is not None
+            os.close(gone)
+
+    def _record_of_this(self) -> bytes:
         reaper = self._told = self._reaper()
         record: dict[str, Any] = {
             "pid": os.getpid(),
@@ -153,7 +165,7 @@ class Owners:
         if reaper is not None:
             record["reaper"] = {"pid": reaper.pid, "startTime": reaper.start_time, "socket": reaper.socket}
         text = _BEAT_FORM % boot_clock_ns() + orjson.dumps(record)[1:]
-        os.pwrite(self._fd, text.ljust(_SIZE), 0)
+        return text.ljust(_SIZE)
 
     def others(self) -> list[str]:
         """Owner ids of other processes that have a live file, dead ones perhaps among them. Cheap when none came or

@@ -15,7 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 from hames.protocol.errors import HamesError
-from hames.store.faults import translate
+from hames.store.faults import Damage, translate
+from hames.store.files import StoreFiles
 from hames.store.hub import Hub
 from hames.store.lookup import Lookup
 from hames.store.opening import ReadSide, open_for_reading
@@ -30,7 +31,8 @@ Question = tuple[Ticket[Any] | None, Callable[[Lookup], Any]]
 
 
 class Reader:
-    """Owns the read side. `answer(ticket, outcome)` and `moved(heads)` are called in the thread."""
+    """Owns the read side. `answer(ticket, outcome)` and `moved(heads)` are called in the thread; `files` are
+    those that this process's writer has, None without one; they are closed here."""
 
     def __init__(
         self,
@@ -39,17 +41,19 @@ class Reader:
         hub: Hub,
         *,
         limits: Mapping[str, int],
-        alone: bool,
+        files: StoreFiles | None,
         answer: Callable[[Ticket[Any], Any], object],
         moved: Callable[[Mapping[str, int]], object],
+        damage: Damage,
     ) -> None:
         self._directory = directory
         self._owners = owners
         self._hub = hub
         self._limits = limits
-        self._alone = alone
+        self._files = files
         self._answer = answer
         self._moved = moved
+        self._damage = damage
         self._queue: SimpleQueue[Question | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="hames-reader", daemon=True)
         self._side: ReadSide | None = None
@@ -103,6 +107,8 @@ class Reader:
                 self._outcome(Lookup.look_ahead)
         if self._side is not None:
             self._side.close()
+        elif self._files is not None:
+            self._files.close()
 
     def _pause_s(self) -> float | None:
         if not self._hub.watched():
@@ -117,16 +123,22 @@ class Reader:
             with self._side.connection:
                 return question(lookup)
         except HamesError as error:
+            self._damage.note(error)
             return error
         # The border of this thread: a question that fails must not end it.
         except Exception as error:
-            return translate(error, self._directory)
+            fault = translate(error, self._directory)
+            self._damage.note(fault)
+            return fault
 
     def _ready(self) -> Lookup:
         if self._lookup is None or self._side is None:
-            self._side = open_for_reading(self._directory, self._limits, guard=self._alone)
+            guard = self._files is None
+            self._side = open_for_reading(self._directory, self._limits, guard=guard, files=self._files)
             self._lookup = Lookup(self._side, self._owners.look)
-        self._side.wal.check()
+        self._side.files.check()
+        if self._damage.lost is not None:
+            raise self._damage.lost
         return self._lookup
 
     def _look(self, lookup: Lookup) -> None:

@@ -12,7 +12,7 @@ import apsw
 from hames.ports import ReaperRecord
 from hames.protocol.errors import HarnessFault
 from hames.store.bell import Bell
-from hames.store.faults import FOREIGN, translate
+from hames.store.faults import FOREIGN, Damage, translate
 from hames.store.hub import Hub
 from hames.store.opening import WriteSide, open_for_reading, open_for_writing, why_read_only
 from hames.store.owners import Owners, new_owner_id
@@ -88,7 +88,9 @@ def _open(
         probe = open_for_reading(directory, limits, guard=False)
         key, store_id = probe.key, probe.store_id
         probe.close()
-    reader = Reader(directory, owners, hub, limits=limits, alone=side is None, answer=answer, moved=moved)
+    damage = Damage()
+    files = None if side is None else side.files.for_reading()
+    reader = Reader(directory, owners, hub, limits=limits, files=files, answer=answer, moved=moved, damage=damage)
     bell = None if side is None else _appear(directory, owners, reader, side)
 
     def publish(batch: Batch) -> None:
@@ -96,7 +98,7 @@ def _open(
         if batch.heads and bell is not None:
             bell.ring(owners.others(), batch.heads)
 
-    writer = Writer(directory, owners, limits=limits, report=publish)
+    writer = Writer(directory, owners, limits=limits, report=publish, damage=damage)
     if side is not None:
         writer.adopt(side)
     identity: dict[str, Any] = {

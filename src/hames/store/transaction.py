@@ -20,6 +20,7 @@ from hames.ports import Committed, Lease, Owner
 from hames.protocol.chain import cursor
 from hames.protocol.errors import Refused
 from hames.store import rows
+from hames.store.faults import Damage
 from hames.store.log import (
     DIGEST_BYTES,
     NOT_OWNED,
@@ -54,6 +55,7 @@ class Scene:
     connection: apsw.Connection
     key: bytes
     owners: Owners
+    damage: Damage
 
 
 class Transaction:
@@ -81,6 +83,7 @@ class Transaction:
             Refused: by `decide`, or because a newer build wrote the session.
             HarnessFault: `session_corrupt`.
         """
+        self._scene.damage.refuse(session_id)
         held = self._session(session_id)
         head = held.head if held is not None else empty_head(session_id)
         step = advance(head, command, self._known(held, head, command), now=self._now)

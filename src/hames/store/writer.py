@@ -1,6 +1,7 @@
 """The one thread of a process that writes: drains what waits into one transaction (group commit), then answers all.
 
-Rule 1: nothing is answered or published before COMMIT has returned (invariant 1).
+Rule 1: nothing is answered or published before COMMIT has returned (invariant 1) and the files it went to are still
+those of the store.
 Rule 2: a batch that SQLite fails is rolled back and tried again job by job, once, so each fails alone with its own
 error; when the cause is gone, the next batch works.
 Rule 3: no delay to gather more: while one batch is synced, the next one gathers.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,7 +23,8 @@ import apsw
 
 from hames.core.times import rfc3339
 from hames.protocol.errors import HamesError, HarnessFault
-from hames.store.faults import FOREIGN, translate, unavailable
+from hames.store.faults import FOREIGN, Damage, translate, unavailable
+from hames.store.files import keep_key
 from hames.store.opening import WriteSide, open_for_writing, why_read_only
 from hames.store.owners import Owners
 from hames.store.schema import CHECKPOINT_PAGES, one
@@ -69,12 +72,19 @@ class Writer:
     """Owns the write side of the store. `report` is called in the thread, after each batch."""
 
     def __init__(
-        self, directory: Path, owners: Owners, *, limits: Mapping[str, int], report: Callable[[Batch], object]
+        self,
+        directory: Path,
+        owners: Owners,
+        *,
+        limits: Mapping[str, int],
+        report: Callable[[Batch], object],
+        damage: Damage,
     ) -> None:
         self._directory = directory
         self._owners = owners
         self._limits = limits
         self._report = report
+        self._damage = damage
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="hames-writer", daemon=True)
         self._side: WriteSide | None = None
@@ -125,6 +135,9 @@ class Writer:
             self._checkpoint(BUSY_CHECKPOINT_PAGES)
         if self._side is not None:
             self._work([Job(Ticket(), Transaction.release_all)])
+            if self._closed is None:
+                with suppress(OSError):
+                    keep_key(self._directory, self._side.key)
             self._side.close()
             self._side = None
 
@@ -162,13 +175,19 @@ class Writer:
         except FOREIGN as error:
             return _failed(batch, translate(error, self._directory))
         try:
-            side.wal.check()
+            side.files.check()
             return self._transact(side, batch)
         except HarnessFault as fault:
-            self._closed = fault
+            self._end(fault)
             return _failed(batch, fault)
         finally:
             side.gate.leave()
+
+    def _end(self, fault: HarnessFault) -> None:
+        self._closed = fault
+        # Without its gate a store may not be written to; what it holds is whole.
+        if fault.details.get("file") != "gate.lock":
+            self._damage.lost = fault
 
     def _ready(self) -> WriteSide:
         """The write side; tried again if the store could only be read.
@@ -191,6 +210,9 @@ class Writer:
     def _transact(self, side: WriteSide, batch: list[Job]) -> Batch:
         try:
             return self._once(side, batch)
+        except HarnessFault:
+            # The store's own: what was committed may be lost, so nothing of the batch is answered as done.
+            raise
         # The border of this thread: whatever one job does, the others go on.
         except Exception as error:
             _roll_back(side.connection)
@@ -212,11 +234,13 @@ class Writer:
         (commits,) = one(connection, "update meta set value = value + 1 where key = 'commits' returning value")
         epoch = self._epoch if commits == self._commits + 1 else self._epoch + 1
         now = rfc3339(time.time_ns() // 1_000_000)
-        transaction = Transaction(Scene(connection, side.key, self._owners), self._sessions, epoch=epoch, now=now)
+        scene = Scene(connection, side.key, self._owners, self._damage)
+        transaction = Transaction(scene, self._sessions, epoch=epoch, now=now)
         outcomes = [(job, _attempt(job, transaction)) for job in batch]
         if transaction.dirty:
             transaction.flush()
             connection.execute("commit")
+            side.files.confirm()
             self._commits = commits
         else:
             connection.execute("rollback")
@@ -230,11 +254,12 @@ class Writer:
         return Batch(outcomes, transaction.appended, transaction.lines)
 
     def _witness(self, side: WriteSide, commits: int) -> None:
-        try:
+        # The commit stands whatever happens here. A witness that is behind only sees less, and a key that is missing
+        # is written with the next commit.
+        with suppress(OSError):
             side.witness.write(side.meta.store_id, commits)
-        except OSError:
-            # The commit stands. A witness that is behind only sees less.
-            return
+        with suppress(OSError):
+            keep_key(self._directory, side.key)
 
     def _grown(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         if pages < self._wal_pages:
@@ -256,7 +281,11 @@ class Writer:
         try:
             if side.gate.enter(patient=False):
                 try:
+                    # A damaged WAL must not be moved over what the database still holds.
+                    side.files.check()
                     side.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                except HarnessFault as fault:
+                    self._end(fault)
                 finally:
                     side.gate.leave()
         except FOREIGN:

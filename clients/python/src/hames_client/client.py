@@ -102,8 +102,7 @@ class HamesClient:
         must neither raise nor block.
 
         Raises:
-            OSError: the command cannot be started.
-            ConnectionLost: the server ended before it was initialized.
+            ConnectionLost: the command cannot be started, or the server ended before it was initialized.
             HamesError: no common protocol version.
         """
         launch = _Launch(command, env, cwd, {"name": name, "version": version}, max_restarts if restart else 0)
@@ -288,7 +287,7 @@ class HamesClient:
                 born = anyio.current_time()
                 try:
                     reason = await self._live(task_status if first else None)
-                except (OSError, HamesError, ConnectionLost) as error:
+                except (HamesError, ConnectionLost) as error:
                     if first:
                         raise
                     reason = error

@@ -77,18 +77,24 @@ class Connection:
         """Start the server.
 
         Raises:
-            OSError: the command cannot be started.
+            ConnectionLost: the command cannot be started.
         """
-        # A session of its own: Ctrl-C at a terminal is for this program, which then closes the server in order.
-        process = await anyio.open_process(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=env,
-            cwd=cwd,
-            start_new_session=True,
-        )
+        try:
+            # A session of its own: Ctrl-C at a terminal is for this program, which then closes the server in order.
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConnectionLost(
+                f"the server {command[0]!r} cannot be started: {error.strerror}: {error.filename!r}. "
+                "Install Hames, or give `spawn` the command, like ['/path/to/hames', 'serve']"
+            ) from error
         return cls(process, on_notification)
 
     async def run(self) -> None:

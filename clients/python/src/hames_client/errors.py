@@ -20,7 +20,8 @@ _KINDS: Mapping[int, str] = {
 class HamesError(Exception):
     """The server refused or failed a request. Decide by `kind`; `message` is for people.
 
-    `details` says more (limits, ids, both sides of a mismatch); `retryable`: waiting alone may cure it.
+    `details` says more (limits, ids, both sides of a mismatch; of `invalid_params` the `path` of the member);
+    `retryable`: waiting alone may cure it.
     """
 
     def __init__(self, kind: str, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:
@@ -46,7 +47,10 @@ class HamesError(Exception):
     @property
     def details(self) -> Mapping[str, Any]:
         details = self.data.get("details")
-        return details if isinstance(details, dict) else {}
+        if isinstance(details, dict):
+            return details
+        # A code of JSON-RPC comes without a kind: what is in its `data` are the details.
+        return {} if "kind" in self.data else self.data
 
 
 class ConnectionLost(Exception):

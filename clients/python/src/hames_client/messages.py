@@ -26,10 +26,10 @@ class CancelRequest(TypedDict):
 
 
 class CapabilitiesResult(TypedDict):
-    """What this build can do, from its live tables (AH-CAP-1, AH-CAP-2). Starts nothing."""
+    """What this build can do, from its live tables. Starts nothing."""
 
     schemaVersion: str
-    serverInfo: dict[str, Any]
+    serverInfo: ServerInfo
     methods: list[dict[str, Any]]
     notifications: list[str]
     events: list[dict[str, Any]]
@@ -41,7 +41,7 @@ class CapabilitiesResult(TypedDict):
     providers: list[dict[str, Any]]
     stores: list[dict[str, Any]]
     sandboxes: list[dict[str, Any]]
-    limits: dict[str, Any]
+    limits: dict[str, LimitInfo]
     contextPolicy: dict[str, Any]
     repeatableFields: list[str]
     attribution: dict[str, Any]
@@ -54,6 +54,14 @@ class Chunk(TypedDict):
     itemId: str
     offset: int
     text: str
+
+
+class Credential(TypedDict):
+    """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
+
+    source: str
+    """`environment`, `file` or `none`."""
+    fingerprint: NotRequired[str]
 
 
 class CursorEvent(TypedDict):
@@ -92,9 +100,11 @@ class ErrorInfo(TypedDict):
     """Why a turn failed: the shape of a JSON-RPC error's data, with its message."""
 
     kind: str
+    """One of the kinds in errors.md."""
     message: str
     retryable: bool
     boundary: NotRequired[str]
+    """One of the boundaries in errors.md."""
     details: dict[str, Any]
 
 
@@ -114,6 +124,18 @@ class EventsReadResult(TypedDict):
     headCursor: str
     headSeq: int
     hasMore: bool
+
+
+class Evidence(TypedDict):
+    """What was observed of a turn, whatever its text claims."""
+
+    calls: dict[str, int]
+    """How many tool calls ended with each outcome."""
+    files: list[str]
+    """Files that changed, by their paths; the first ones where they are many."""
+    filesChanged: int
+    complete: bool
+    """`files` names all of them."""
 
 
 class FileChanged(TypedDict):
@@ -153,7 +175,7 @@ class Heartbeat(TypedDict):
 
     sessionId: str
     turnId: str
-    phase: str
+    phase: Literal["queued", "model_waiting", "model_streaming", "retry_wait", "tools", "stopping_tools"]
     sinceMs: int
 
 
@@ -162,18 +184,18 @@ class Hold(TypedDict):
 
     by: By
     since: str
-    cause: str
+    cause: Literal["turn_cancelled"]
 
 
 class InitializeResult(TypedDict):
-    """What this server is and keeps to. `limits`: name to `{default, maximum, minimum, scope, meaning}`."""
+    """What this server is and keeps to."""
 
     protocolVersion: str
-    serverInfo: dict[str, Any]
-    capabilities: dict[str, Any]
-    limits: dict[str, Any]
-    store: dict[str, Any]
-    transport: dict[str, Any]
+    serverInfo: ServerInfo
+    capabilities: ServerCapabilities
+    limits: dict[str, LimitInfo]
+    store: StoreInfo
+    transport: TransportInfo
 
 
 class Item(TypedDict):
@@ -186,13 +208,24 @@ class Item(TypedDict):
     cursor: str
 
 
+class LimitInfo(TypedDict):
+    """A limit: the value in force, its range, who may set it and what it counts."""
+
+    default: int
+    minimum: int
+    maximum: int
+    scope: Literal["turn", "tool", "model", "server"]
+    """`turn`: a session and a turn may set it; the others belong to the configuration."""
+    meaning: str
+
+
 class LogRecovered(TypedDict):
     """What an unclean stop left, and what was done about it."""
 
     turnId: NotRequired[str]
     action: Literal["continued", "settled"]
     previousAttempt: NotRequired[int]
-    reason: str
+    reason: Literal["owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline"]
     openCalls: list[str]
 
 
@@ -204,6 +237,9 @@ class MessageCompleted(TypedDict):
     inContext: bool
     step: NotRequired[int]
     cause: NotRequired[str]
+    """Why it is not whole or does not count: `cancelled`, `interrupted`, `handed_over`, `limit_exceeded`,
+    `model_failed`, or the kind of an error.
+    """
     parts: NotRequired[dict[str, Any]]
     """Provider-specific members, sent back verbatim on the same route."""
 
@@ -215,6 +251,7 @@ class ModelDiscarded(TypedDict):
     tryNumber: int
     itemIds: list[str]
     cause: str
+    """The kind of the error, like `model_gateway`; see errors.md."""
 
 
 class ModelRequested(TypedDict):
@@ -230,7 +267,7 @@ class ModelRequested(TypedDict):
 
 
 class ModelRetried(TypedDict):
-    """A try failed and another will be made after `delayMs` (AH-LIFE-5)."""
+    """A try failed and another will be made after `delayMs`."""
 
     modelRequestId: str
     tryNumber: int
@@ -244,7 +281,7 @@ class ModelRoute(TypedDict):
     provider: str
     model: str
     baseUrl: NotRequired[str]
-    credential: NotRequired[dict[str, Any]]
+    credential: NotRequired[Credential]
 
 
 class ModelsResult(TypedDict):
@@ -260,17 +297,39 @@ class Outcome(TypedDict):
     status: Literal["completed", "failed", "cancelled"]
     text: NotRequired[str]
     error: NotRequired[ErrorInfo]
-    cause: NotRequired[str]
+    cause: NotRequired[Literal["client", "session_closed", "host", "disconnect", "shutdown"]]
     forced: NotRequired[bool]
+    """It was settled without proof that nothing of it runs."""
     undelivered: NotRequired[list[str]]
+    """Steers that the model never got."""
+
+
+class Owner(TypedDict):
+    """The process that runs a session's turns, until `expiresAt` unless it shows life before."""
+
+    host: str
+    pid: int
+    since: str
+    expiresAt: str
+    alive: bool
+    """False: it is surely gone, and its turns go on when the session is resumed."""
+    mine: bool
+    """It is the process that answers."""
 
 
 class OwnershipNotification(TypedDict):
     """Which process runs a session's turns changed."""
 
     sessionId: str
-    owner: dict[str, Any] | None
+    owner: Owner | None
     mine: bool
+
+
+class Previous(TypedDict):
+    """The attempt before, and why it did not end the turn."""
+
+    attempt: int
+    reason: Literal["owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline"]
 
 
 class Queue(TypedDict):
@@ -285,7 +344,7 @@ class QueueHeld(TypedDict):
     """The queue waits: the running turn was cancelled while others were queued."""
 
     by: By
-    cause: str
+    cause: Literal["turn_cancelled"]
 
 
 class QueueResult(TypedDict):
@@ -299,6 +358,25 @@ class QueueResumed(TypedDict):
     """The queue goes on."""
 
     by: By
+
+
+class ServerCapabilities(TypedDict):
+    """What this server can do: its methods and notifications by name."""
+
+    methods: list[str]
+    notifications: list[str]
+    deltas: bool
+    parallelSessions: bool
+    """Turns of different sessions run at the same time."""
+    serialTurns: bool
+    """Turns of one session run one after the other."""
+
+
+class ServerInfo(TypedDict):
+    """Who answers."""
+
+    name: str
+    version: str
 
 
 class Session(TypedDict):
@@ -317,7 +395,7 @@ class Session(TypedDict):
     turns: int
     queue: Queue
     runningTurnId: NotRequired[str]
-    owner: NotRequired[dict[str, Any]]
+    owner: NotRequired[Owner]
     headSeq: int
     cursor: str
 
@@ -391,16 +469,21 @@ class SessionUpdated(TypedDict):
 
 
 class Slot(TypedDict):
-    """One part of a caller's input. `role` says what it may authorise: only a `command` does (AH-INV-3)."""
+    """One part of a caller's input. `role` says what it may authorise: only a `command` does."""
 
     type: Literal["text"]
     text: str
+    """All texts, labels and instructions of a request together have at most `limits.inputBytes` bytes of UTF-8: 4
+    MiB by default, `limit_exceeded` beyond. At least one text of a request is not blank.
+    """
     role: NotRequired[Literal["command", "context", "quoted"]]
+    """`command` (default): the user's wish; `context`: material; `quoted`: somebody else's words."""
     label: NotRequired[str]
+    """What it is, for the model and for people, like a file name."""
 
 
 class Snapshot(TypedDict):
-    """What a session may do, fixed at creation (AH-INV-2). Digested over RFC 8785 JSON, SHA-256."""
+    """What a session may do, fixed at creation. Digested over RFC 8785 JSON, SHA-256."""
 
     version: int
     workspace: WorkspaceRef
@@ -414,7 +497,7 @@ class Snapshot(TypedDict):
     defaults: list[str]
     """Names of the members that were not given and took their default."""
     assurance: dict[str, Any]
-    """`reduced`: guarantees that this sandbox does not give (AH-DIAG-2)."""
+    """`reduced`: guarantees that this sandbox does not give."""
 
 
 class SteerDelivered(TypedDict):
@@ -429,8 +512,9 @@ class StepCompleted(TypedDict):
 
     step: int
     modelRequestId: str
-    stopReason: str
+    stopReason: Literal["stop", "tool_calls", "length", "content_filter", "other"]
     rawStopReason: NotRequired[str]
+    """As the provider said it, where that is another word."""
     responseModel: NotRequired[str]
     responseId: NotRequired[str]
 
@@ -440,7 +524,15 @@ class StepStarted(TypedDict):
 
     step: int
     fallback: NotRequired[bool]
-    """The last request at the step limit, without tools."""
+    """The last request at the step limit: its tools may not be called, and calls in the answer are left out."""
+
+
+class StoreInfo(TypedDict):
+    """Where sessions are kept, and what a commit promises."""
+
+    kind: str
+    path: str
+    durability: str
 
 
 class SubscribeResult(TypedDict):
@@ -452,10 +544,11 @@ class SubscribeResult(TypedDict):
 
 
 class SubscriptionClosed(TypedDict):
-    """No more events come; `reason` says why."""
+    """No more events come."""
 
     subscriptionId: str
     reason: str
+    """The kind of the error that ended it, like `session_corrupt`; see errors.md."""
 
 
 class ToolChunk(TypedDict):
@@ -492,20 +585,29 @@ class ToolRequested(TypedDict):
 
 
 class ToolStarted(TypedDict):
-    """Durable before the effect. `grant` names what authorised it (AH-TOOL-4)."""
+    """Durable before the effect. `grant` names what authorised it."""
 
     callId: str
     tool: str
     effect: Literal["read", "write", "execute"]
     summary: str
-    grant: str
-    disposition: str
+    grant: Literal["session.tools"]
+    """`session.tools`: the list of tools in the session's snapshot."""
+    disposition: Literal["allowed"]
 
 
 class ToolsResult(TypedDict):
     """Tools a session gets, with their schemas and effects."""
 
     tools: list[dict[str, Any]]
+
+
+class TransportInfo(TypedDict):
+    """How frames are told apart, and how large one may be."""
+
+    kind: Literal["stdio"]
+    framing: Literal["auto", "line", "header"]
+    frameInBytes: int
 
 
 class Turn(TypedDict):
@@ -518,6 +620,7 @@ class Turn(TypedDict):
     held: NotRequired[bool]
     hostTurnId: NotRequired[str]
     runner: Literal["local", "remote", "none"]
+    """Who runs the session: this process, another one, or nobody."""
     attempt: NotRequired[int]
     cancelRequested: NotRequired[CancelRequest]
     queuedAt: str
@@ -540,10 +643,11 @@ class TurnCancelRequested(TypedDict):
 class TurnCancelled(TypedDict):
     """The turn was cancelled, and nothing of it runs (`forced`: it could not be proved)."""
 
-    cause: str
+    cause: Literal["client", "session_closed", "host", "disconnect", "shutdown"]
     reason: NotRequired[str]
+    """What the caller of `turn/cancel` said."""
     usage: Usage
-    evidence: dict[str, Any]
+    evidence: Evidence
     assurance: dict[str, Any]
     undelivered: NotRequired[list[str]]
     hostTurnId: NotRequired[str]
@@ -559,8 +663,7 @@ class TurnCompleted(TypedDict):
     usage: Usage
     claims: dict[str, Any]
     """What the model says it did: its final text, by reference."""
-    evidence: dict[str, Any]
-    """What was observed: calls by outcome, files changed."""
+    evidence: Evidence
     assurance: dict[str, Any]
     hostTurnId: NotRequired[str]
     fold: Fold
@@ -572,7 +675,7 @@ class TurnFailed(TypedDict):
     error: ErrorInfo
     text: NotRequired[str]
     usage: Usage
-    evidence: dict[str, Any]
+    evidence: Evidence
     assurance: dict[str, Any]
     undelivered: NotRequired[list[str]]
     hostTurnId: NotRequired[str]
@@ -623,11 +726,11 @@ class TurnStarted(TypedDict):
 
     attempt: int
     fence: int
-    worker: dict[str, Any]
+    worker: Worker
     snapshotDigest: str
     deadlineAt: str
-    previous: NotRequired[dict[str, Any]]
-    """`{attempt, reason}` from the second attempt on."""
+    previous: NotRequired[Previous]
+    """From the second attempt on."""
 
 
 class TurnSteerResult(TypedDict):
@@ -689,21 +792,21 @@ class UsageRecorded(TypedDict):
 
 
 class UsageResult(TypedDict):
-    """Usage as reported (AH-USAGE-1)."""
+    """Usage as reported."""
 
     usage: Usage
     cursor: str
 
 
 class UsageTotal(TypedDict):
-    """Sums by counter name over the requests that reported that counter. `coverage`: `requests` made, `reported` of
-    them with usage. With `reported < requests` the sums are lower bounds. Cost is absent: `costReason` says why
-    (AH-USAGE-5).
-    """
+    """Sums over model requests. Cost is absent: `costReason` says why."""
 
     counters: dict[str, int]
+    """By the provider's names, each summed over the requests that reported it."""
     requests: int
+    """Requests made."""
     reported: int
+    """Requests of which the provider reported usage. Fewer than `requests`: the sums are lower bounds."""
     costReason: Literal["no_rate_card"]
 
 
@@ -721,9 +824,16 @@ class Warned(TypedDict):
     """Something the operator should know that ended nothing."""
 
     code: str
+    """`text_repaired`: lone surrogates of an input were replaced. Later versions may add codes."""
     message: str
     details: dict[str, Any]
     originTurnId: NotRequired[str]
+
+
+class Worker(TypedDict):
+    """The process that runs an attempt."""
+
+    pid: int
 
 
 class WorkspaceRef(TypedDict):

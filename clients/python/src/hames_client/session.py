@@ -139,9 +139,10 @@ class Session:
         return await self._call(m.QueueResult, "queue/resume")
 
     async def get(
-        self, *, view: bool | None = None, before: int | None = None, limit: int | None = None
+        self, *, view: bool | None = None, before: str | None = None, limit: int | None = None
     ) -> m.SessionResult:
-        """The session as it stands; with `view` the newest items of its conversation, below `before`."""
+        """The session as it stands; with `view` the newest items of its conversation, before the cursor
+        `before`: that of the first item of the page before."""
         return await self._call(m.SessionResult, "session/get", view=view, before=before, limit=limit)
 
     async def rename(self, title: str) -> m.SessionUpdateResult:

@@ -1,0 +1,61 @@
+"""A tool whose answers hold no credential of Hames, wherever it came across it.
+
+Rule: only what is shown is redacted, never what is read or written: an edit must not put the mark into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hames.core.redaction import MARK, RedactedStream, redact
+from hames.ports import FileChange, Tool, ToolContext, ToolOutcome
+from hames.protocol.errors import ToolFailed
+
+
+class RedactedTool:
+    """`tool`, with `secret` taken out of its summary, live output, outcome and failures. Implements `ports.Tool`."""
+
+    def __init__(self, tool: Tool, secret: str) -> None:
+        self.spec = tool.spec
+        self.effect = tool.effect
+        self._tool = tool
+        self._secret = secret
+
+    def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | None:
+        """See `ports.Tool.lock_key`."""
+        return self._tool.lock_key(arguments, context)
+
+    def summary(self, arguments: Mapping[str, Any]) -> str:
+        """See `ports.Tool.summary`."""
+        return self._tool.summary(arguments).replace(self._secret, MARK)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """See `ports.Tool.run`."""
+        stream = RedactedStream(self._secret.encode(), MARK.encode())
+
+        def emit(data: bytes) -> None:
+            if shown := stream.feed(data):
+                context.emit(shown)
+
+        try:
+            outcome = await self._tool.run(arguments, replace(context, emit=emit))
+        except ToolFailed as failed:
+            raise ToolFailed(failed.kind, self._shown(failed.message), **self._shown(failed.details)) from failed
+        finally:
+            if rest := stream.rest():
+                context.emit(rest)
+        return replace(
+            outcome,
+            text=self._shown(outcome.text),
+            details=self._shown(outcome.details),
+            truncation=self._shown(outcome.truncation),
+            changes=tuple(self._change(change) for change in outcome.changes),
+        )
+
+    def _change(self, change: FileChange) -> FileChange:
+        return replace(change, path=self._shown(change.path), diff=self._shown(change.diff))
+
+    def _shown(self, value: Any) -> Any:
+        return redact(value, self._secret)
