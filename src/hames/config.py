@@ -110,6 +110,10 @@ def look_at_config(environ: Mapping[str, str]) -> tuple[Config, list[Refused]]:
         for name, setting in SETTINGS.items()
         if setting.environment in environ
     ]
+    home = str(home_path(environ))
+    if home != home.encode("utf-8", "replace").decode():
+        message = f"The store's directory {home!r} is not UTF-8: set HAMES_HOME to one that is."
+        raise Refused("invalid_config", message, setting="HAMES_HOME")
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     faults: list[Refused] = []

@@ -18,12 +18,12 @@ def real_directory(path: str, member: str) -> str:
     if "\0" in path:
         raise Refused("invalid_config", f"{member} holds a NUL character.", member=member)
     if _shown(path) != path:
-        raise Refused("invalid_config", f"{member} {_shown(path)[:200]!r} is not valid Unicode.", member=member)
+        raise Refused("invalid_config", f"{member} {path[:200]!r} is not valid Unicode.", member=member)
     real = os.path.realpath(path)
     if _shown(real) != real:
         raise Refused(
             "invalid_config",
-            f"The real name of {member} {path[:200]!r} is {_shown(real)[:200]!r}, which is not UTF-8: rename it.",
+            f"The real name of {member} {path[:200]!r} is {real[:200]!r}, which is not UTF-8: rename it.",
             member=member,
         )
     if not os.path.isdir(real):

@@ -147,3 +147,22 @@ def test_the_list_names_every_setting_its_source_and_the_file(hames: Cli) -> Non
     assert found["limits.toolCalls"] == (1000, "default")
     assert found["providers.compatible.apiKey"] == (None, "unset")
     assert str(hames.config) in hames("config", "list").out
+
+
+def test_a_store_directory_that_is_not_utf8_is_refused_by_its_variable(hames: Cli) -> None:
+    done = hames("sessions", "list", env={"HAMES_HOME": "/tmp/bad\udcff"})
+
+    assert done.code != 0
+    assert "HAMES_HOME" in done.err
+    assert "not UTF-8" in done.err
+
+
+def test_a_command_of_a_run_finds_no_key_in_any_environment(hames: Cli) -> None:
+    command = json.dumps({"command": "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -a -c only-her[e]"})
+
+    done = hames(
+        "run", "--json", "--model", "offline", f"call bash {command}\nexpect 0\nsay none",
+        env={"HAMES_COMPATIBLE_API_KEY": "sk-only-here-0123456789"},
+    )  # fmt: skip
+
+    assert (done.code, done.record["text"]) == (0, "none"), done.err

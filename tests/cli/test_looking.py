@@ -206,6 +206,10 @@ def test_schema_that_cannot_be_written_ends_with_1(hames: Cli, tmp_path: Path) -
     assert str(tmp_path / "file") in done.err
 
 
+def test_help_keeps_names_as_they_are_written(hames: Cli) -> None:
+    assert "Speak JSON-RPC 2.0 on stdin and stdout." in hames("serve", "--help").out
+
+
 @pytest.mark.parametrize("words", [[], ["nope"], ["sessions"], ["replay"], ["config", "get"], ["describe", "more"]])
 def test_bad_usage_ends_with_64_and_says_how(hames: Cli, words: list[str]) -> None:
     done = hames(*words)

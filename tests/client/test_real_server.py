@@ -162,3 +162,25 @@ async def test_params_that_do_not_fit_name_the_member(tmp_path: Path, workspace:
             await client.request("session/create", {"workspace": str(workspace), "title": 7})
 
     assert (refused.value.kind, refused.value.details) == ("invalid_params", {"path": "title"})
+
+
+async def test_the_health_of_an_offline_session_says_what_it_uses(tmp_path: Path, workspace: Path) -> None:
+    async with _server(tmp_path) as client:
+        session = await client.create_session(workspace, model="offline")
+        own = await client.health(dependencies=["provider"])
+        of_session = await client.health(session_id=session.id, dependencies=["provider"])
+
+    assert "No model is configured" in own["dependencies"]["provider"]["why"]
+    why = "This session uses the offline interpreter: scripted prompts only."
+    assert of_session["dependencies"]["provider"] == {"status": "degraded", "why": why}
+
+
+async def test_a_page_of_items_ends_before_the_cursor_that_is_given(tmp_path: Path, workspace: Path) -> None:
+    async with _server(tmp_path) as client:
+        session = await client.create_session(workspace, model="offline")
+        for text in ("say one", "say two"):
+            await session.wait((await session.submit(text))["turn"]["turnId"])
+        items = (await session.get(view=True))["view"]["items"]
+        before = (await session.get(view=True, limit=2, before=items[-1]["cursor"]))["view"]["items"]
+
+    assert before == items[-3:-1]

@@ -239,3 +239,14 @@ def test_members_of_a_later_build_are_left_out() -> None:
 
     assert state_from_json(stored) == replace(ledger.state, ended=None)
     assert turn_from_json({**turn, "mood": "good"}) == ledger.turns["t1"]
+
+
+def test_text_that_json_has_no_form_for_is_cleaned_where_it_is_kept() -> None:
+    state = replace(_running().state, title="half \ud83d")
+    turn = replace(state.turns["t1"], key="half \ud83d")
+
+    kept = state_from_json(loads(state_to_json(state)))
+
+    assert kept is not None
+    assert kept.title == "half \ufffd"
+    assert turn_from_json(loads(turn_to_json(turn))).key == "half \ufffd"

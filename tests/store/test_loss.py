@@ -239,9 +239,11 @@ async def test_a_session_that_a_reader_found_damaged_takes_no_commit_until_the_s
     async with disk_world.open() as store:
         await fill(store, 10)
         await create(store, "s-2")
-        with closing(sqlite3.connect(disk_world.directory / "store.db")) as connection:
-            connection.execute("update event set line = replace(line, '\"x\"', '\"y\"') where id & 0xffff = 5")
-            connection.commit()
+    with closing(sqlite3.connect(disk_world.directory / "store.db")) as connection:
+        connection.execute("update event set line = replace(line, '\"x\"', '\"y\"') where id & 0xffff = 5")
+        connection.commit()
+
+    async with disk_world.open() as store:
         page = await store.read("s-1", limit=100, max_bytes=2**20)
         await store.commit("s-1", submission("t-2")).wait()
 

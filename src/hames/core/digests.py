@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -33,12 +33,13 @@ def content_digest(params: Mapping[str, Any]) -> str:
     try:
         return canonical_digest(content)
     except (ValueError, TypeError):
-        raise next(_without_form(content)) from None
+        faults = [fault for name, value in content.items() if (fault := _fault(name, value)) is not None]
+        raise faults[0] from None
 
 
-def _without_form(content: Mapping[str, Any]) -> Iterator[InvalidParams]:
-    for name, value in content.items():
-        try:
-            canonical_digest(value)
-        except (ValueError, TypeError) as error:
-            yield InvalidParams(name, f"holds a value without a canonical JSON form: {error}")
+def _fault(name: str, value: Any) -> InvalidParams | None:
+    try:
+        canonical_digest(value)
+    except (ValueError, TypeError) as error:
+        return InvalidParams(name, f"holds a value without a canonical JSON form: {error}")
+    return None

@@ -8,6 +8,7 @@ Rule 3: the world is held against a session's snapshot before its first attempt 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import anyio
@@ -341,8 +342,16 @@ class Service:
                 for worker in workers:
                     letting_go.start_soon(self._let_go, worker, by, cause)
         for worker in workers:
-            # The leases go back with the store, all in one commit.
             await worker.done.wait()
+        async with anyio.create_task_group() as releasing:
+            # Together, so that a thousand leases cost few commits.
+            for worker in workers:
+                releasing.start_soon(self._release, worker.session_id)
+
+    async def _release(self, session_id: str) -> None:
+        # A store that fails now frees nothing; that this process is gone will be seen by its lock.
+        with suppress(HamesError):
+            await self.store.release(session_id)
 
     async def _let_go(self, worker: Worker, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
         """Hand the running turn to a process that stands by for its session; cancel it where there is none."""

@@ -199,7 +199,9 @@ class ReaperProcesses:
         if not running.settled:
             await self._force(running, max(0.0, last - anyio.current_time()))
         elif running.alive:
-            running.alive = await self._hunt({self._running[running]}, max(0.0, last - anyio.current_time()))
+            # These alone: others of the session may run beside it.
+            left = [(pid, hunt.start_time(pid) or 0) for pid in running.alive]
+            running.alive = await self._hunt((), max(0.0, last - anyio.current_time()), left)
         if running.alive:
             _may_still_run(running.alive)
 
@@ -221,11 +223,13 @@ class ReaperProcesses:
             self._forget()
         else:
             dropped = None
-        running.alive = await self._hunt({self._running[running]}, within_s, watchers)
-        running.settled, running.reason = True, "orphaned"
-        if dropped is not None:
-            dropped.kill()
-            dropped.wait()
+        try:
+            running.alive = await self._hunt({self._running[running]}, within_s, watchers)
+            running.settled, running.reason = True, "orphaned"
+        finally:
+            if dropped is not None:
+                dropped.kill()
+                dropped.wait()
 
     async def _hunt(
         self, sessions: Collection[str], within_s: float, besides: Collection[hunt.Identity] = ()
