@@ -18,6 +18,7 @@ from hames.core.conversation import (
     AssistantMessage,
     ToolResult,
     UserMessage,
+    history_faults,
 )
 from hames.core.plan import AskModel, Complete, LimitReached, StopAtLimit, TurnBounds, next_step
 from hames.protocol.events import CONVERSATION_TYPES
@@ -174,6 +175,24 @@ def test_a_whole_log_is_folded_as_its_events_one_by_one() -> None:
     assert at_once.messages() == machine.conversation.messages()
     assert at_once.progress == machine.conversation.progress
     assert at_once.seq == machine.ledger.state.seq
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_keeping_what_cannot_change_changes_nothing(seed: int) -> None:
+    machine = Machine()
+    walk(machine, seed, steps=150)
+    plain, keeping = Conversation(), Conversation()
+    kept = 0
+
+    for event in machine.ledger.events:
+        plain.apply(event)
+        keeping.apply(event)
+        now = keeping.settle()
+
+        assert keeping.messages() == plain.messages()
+        assert history_faults(plain.messages(), checked=now) == history_faults(plain.messages())
+        assert now >= kept
+        kept = now
 
 
 # --- progress -----------------------------------------------------------------------------------------------
