@@ -65,7 +65,7 @@ PURE := */hames/core/*,*/hames/protocol/*
 test: setup
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target lint types layers
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n $(WORKERS)
+	$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist worksteal
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --include='$(PURE)' --fail-under=100
 	$(BIN)/coverage report --skip-covered --omit='$(PURE)' --fail-under=$$(cat coverage-floor.txt)
