@@ -229,3 +229,24 @@ def test_client_of_another_process_cancels_and_steers_the_running_turn(
     assert server.finish(session_id, turn_id)["status"] == "cancelled"
     assert fake.requests[1].body["messages"][-1]["content"] == "also this"
     assert server.wait_event("steer.delivered")["data"]["steerIds"] == [steered["steerId"]]
+
+
+def test_a_view_holds_the_newest_items_and_pages_back(server: Server, workspace: Path, fake: FakeProvider) -> None:
+    fake.answer = lambda body: text(f"answer {len(body['messages']) // 2}")
+    session_id = server.create(workspace)
+    for number in range(1, 6):
+        server.finish(session_id, server.submit(session_id, f"ask {number}"))
+
+    newest = server.call("session/get", sessionId=session_id, view=True, limit=3)["view"]
+    older = server.call("session/get", sessionId=session_id, view=True, limit=3, before=newest["items"][0]["cursor"])[
+        "view"
+    ]
+    whole = server.call("session/get", sessionId=session_id, view=True)["view"]
+
+    def kinds(view: dict[str, Any]) -> list[tuple[str, str]]:
+        return [(item["kind"], item["data"].get("text") or item["data"]["input"][0]["text"]) for item in view["items"]]
+
+    assert kinds(newest) == [("message", "answer 4"), ("user", "ask 5"), ("message", "answer 5")]
+    assert kinds(older) == [("user", "ask 3"), ("message", "answer 3"), ("user", "ask 4")]
+    assert (newest["hasMore"], older["hasMore"], whole["hasMore"]) == (True, True, False)
+    assert len(whole["items"]) == 10

@@ -13,6 +13,8 @@ import math
 import os
 from collections.abc import Callable
 
+import anyio
+
 from hames.commands.output import OutputLost
 from hames.commands.visible import visible
 from hames.server.stdio import Writer
@@ -30,6 +32,7 @@ class Streams:
         self.is_terminal = os.isatty(1)
         self.is_joined = os.path.sameopenfile(1, 2)
         self.lost: OutputLost | None = None
+        self._broken = anyio.Event()
         self._on_broken = on_broken
         self._out = Writer(1, port, on_broken=self._broke)
         self._notes = self._out if self.is_joined else Writer(2, port, on_broken=lambda _: None)
@@ -40,6 +43,7 @@ class Streams:
     def _broke(self, error: OSError) -> None:
         if not isinstance(error, BrokenPipeError):
             self.lost = OutputLost(error)
+        self._broken.set()
         self._on_broken()
 
     @property
@@ -69,7 +73,9 @@ class Streams:
 
     async def finish(self) -> None:
         """Wait until the output is taken or nobody takes it; a little for the notes, which tell what was lost."""
-        await self._out.drain(math.inf)
+        if not await self._out.drain(math.inf):
+            # It is known to be broken before it is told why.
+            await self._broken.wait()
         if self.lost is not None:
             self.note(f"hames: {self.lost}")
         if not self.is_joined:

@@ -20,7 +20,7 @@ from hames.server.handlers.turn import check_input, check_size, check_turn_limit
 
 if TYPE_CHECKING:
     from hames.engine.service import Service
-    from hames.ports import Loaded
+    from hames.ports import Loaded, Page
     from hames.server.connection import Call
 
 ITEMS = 100
@@ -124,14 +124,7 @@ async def session_get(call: Call) -> dict[str, Any]:
 
 async def _view(service: Service, loaded: Loaded, before: str | None, limit: int) -> dict[str, Any]:
     state = loaded.state
-    page = await service.store.read(
-        state.session_id,
-        before=before,
-        limit=limit,
-        max_bytes=service.world.limits["pageBytes"],
-        types=tuple(ITEM_TYPES),
-    )
-    lines = [loads(b"{" + line + b"}") for line in page.lines.splitlines()]
+    lines = await _item_lines(service, loaded, before, limit)
     turns, cursor = await service.store.turns(state.session_id, before=None, limit=20, status=None)
     held = state.hold is not None
     return {
@@ -141,6 +134,26 @@ async def _view(service: Service, loaded: Loaded, before: str | None, limit: int
         "usage": usage_total(state.usage),
         "hasMore": len(lines) == limit,
     }
+
+
+async def _item_lines(service: Service, loaded: Loaded, before: str | None, limit: int) -> list[dict[str, Any]]:
+    """The newest events that are items, of all or of those before a cursor."""
+
+    async def read(**where: str) -> Page:
+        return await service.store.read(
+            loaded.state.session_id,
+            limit=limit,
+            max_bytes=service.world.limits["pageBytes"],
+            types=tuple(ITEM_TYPES),
+            **where,
+        )
+
+    page = await read(before=before or loaded.cursor)
+    lines = page.lines.splitlines()
+    if before is None:
+        # A cursor is exclusive: the head's own event stands behind the page.
+        lines += (await read(after=page.cursor)).lines.splitlines()
+    return [loads(b"{" + line + b"}") for line in lines[-limit:]]
 
 
 async def session_list(call: Call) -> dict[str, Any]:
