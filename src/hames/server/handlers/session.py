@@ -148,7 +148,7 @@ async def _item_lines(service: Service, loaded: Loaded, before: str | None, limi
             **where,
         )
 
-    page = await read(before=before or loaded.cursor)
+    page = await read(before=loaded.cursor if before is None else before)
     lines = page.lines.splitlines()
     if before is None:
         # A cursor is exclusive: the head's own event stands behind the page.
