@@ -20,7 +20,7 @@ help:
 	@echo "make pins     install the newest versions of requirements-dev.in and write requirements-dev.txt"
 	@echo "make demo     a project is mended, the server killed, the turn goes on: no key, no network"
 	@echo "make bench    the figures of this machine"
-	@echo "make soak     the property tests with 20,000 examples each"
+	@echo "make soak     the property tests with 20,000 examples each, and 1,000 kills"
 	@echo "make clean    remove what was built, also .venv"
 
 setup: $(STAMP)
@@ -90,6 +90,7 @@ bench: setup
 
 soak: setup
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/core tests/protocol
+	SOAK_KILLS=1000 $(BIN)/python -m pytest -q -o faulthandler_timeout=1800 tests/crash/test_kill.py -k hundred
 
 clean:
 	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from e2e.driver import Server, compatible, said
 from e2e.fixtures import Start
 from fake.provider import Answer, FakeProvider, calls, partial, stall, text, trickle, wait_for
 
-KILLS = 100
+KILLS = int(os.environ.get("SOAK_KILLS", "100"))
 SESSIONS = 5
 START_S = 0.5
 """About what a server takes to start: some are killed while they do, the others once they have said something."""
