@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hames.config import Config, home_path
+from hames.config import Config, about_store, about_transport, home_path
 from hames.core.limits import TURN_LIMITS
 from hames.core.redaction import worth_hiding
 from hames.protocol.errors import HarnessFault, Refused
@@ -36,9 +36,16 @@ not part of the model's name, as in `qwen/qwen3`."""
 
 
 def make_host(
-    config: Config, environ: Mapping[str, str], tasks: TaskGroup, *, home: Path | None = None, framing: str = "auto"
+    config: Config,
+    environ: Mapping[str, str],
+    tasks: TaskGroup,
+    *,
+    home: Path | None = None,
+    transport: str = "stdio",
+    framing: str = "auto",
 ) -> Host:
-    """The parts of a process, none of them opened."""
+    """The parts of a process, none of them opened. With `transport` `memory` the process is that of a program which
+    embeds Hames: nothing of it is tuned."""
     home = home or home_path(environ)
 
     def make() -> tuple[Store, World]:
@@ -54,16 +61,21 @@ def make_host(
         make=make,
         about_store=lambda: about_store(home),
         about_parts=about_parts,
-        preload=preload,
+        preload=preload if transport == "stdio" else preload_sessions,
         preload_turns=preload_turns,
-        transport={"kind": "stdio", "framing": framing, "frameInBytes": limits["frameInBytes"]},
+        transport={**about_transport(limits, framing), "kind": transport},
         tasks=tasks,
     )
 
 
 def preload() -> None:
-    """Import and build what the first session and the first turn will need, so that neither waits for it."""
+    """`preload_sessions`, in a process of our own."""
     give_memory_back()
+    preload_sessions()
+
+
+def preload_sessions() -> None:
+    """Import and build what the first session and the first turn will need, so that neither waits for it."""
     from hames.protocol.validate import prepare_params
 
     for module in ("hames.engine.service", "hames.store", "apsw", "hames.sandbox.local", "hames.tools", "rfc8785"):
@@ -107,11 +119,6 @@ def make_store(config: Config, home: Path, reaper: Callable[[], ReaperRecord | N
 
     store: Store = SqliteStore(home, limits=config.limits, reaper=reaper)
     return store
-
-
-def about_store(home: Path) -> dict[str, Any]:
-    """For `initialize`, without opening it."""
-    return {"kind": "sqlite", "path": str(home), "durability": "synchronous=FULL"}
 
 
 def about_parts() -> dict[str, Any]:

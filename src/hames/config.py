@@ -82,6 +82,16 @@ def home_path(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")) / "hames"
 
 
+def about_store(home: Path) -> dict[str, Any]:
+    """For `initialize`, without opening it."""
+    return {"kind": "sqlite", "path": str(home), "durability": "synchronous=FULL"}
+
+
+def about_transport(limits: Mapping[str, int], framing: str) -> dict[str, Any]:
+    """For `initialize`: how frames come."""
+    return {"kind": "stdio", "framing": framing, "frameInBytes": limits["frameInBytes"]}
+
+
 def load_config(environ: Mapping[str, str]) -> Config:
     """The configuration in force.
 

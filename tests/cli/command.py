@@ -15,6 +15,9 @@ from typing import IO, Any
 
 from e2e.driver import TIMEOUT_S, environment
 
+SCRIPT = 'say one\ncall bash {"command": "echo first; echo second; exit 3"}\nsay two'
+"""A prompt for the offline model: two messages and a command between."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:

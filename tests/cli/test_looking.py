@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.command import WHY_LOST, Cli, finish, lost_stdout
+from cli.command import SCRIPT, WHY_LOST, Cli, finish, lost_stdout
 from hames.protocol.events import EVENTS
 from hames.protocol.methods import METHODS
 from hames.protocol.schema import documents
-
-SCRIPT = 'say one\ncall bash {"command": "echo first; echo second; exit 3"}\nsay two'
 
 
 def record(hames: Cli, *words: str) -> dict[str, Any]:
     return hames("run", "--json", *words).record
 
 
-def test_a_replay_tells_the_session_to_a_person(hames: Cli) -> None:
-    told = hames("replay", record(hames, "--title", "a title", SCRIPT)["sessionId"])
+def test_a_replay_tells_the_session_to_a_person(stored: Cli) -> None:
+    told = stored("replay", "s1")
     lines = [line[8:] for line in told.out.splitlines()]
     assert told.code == 0
-    assert lines[0] == f"session “a title” in {hames.workspace}, model offline"
+    assert lines[0] == f"session “a title” in {stored.workspace}, model offline"
     assert lines[1:4] == ["> " + line for line in SCRIPT.split("\n")]
     assert lines[4:] == [
         "one",
@@ -38,11 +38,10 @@ def test_a_replay_tells_the_session_to_a_person(hames: Cli) -> None:
     ]
 
 
-def test_a_replay_after_a_cursor_has_only_what_follows(hames: Cli) -> None:
-    session = record(hames, SCRIPT)["sessionId"]
-    whole = hames("replay", session, "--jsonl").out.splitlines()
+def test_a_replay_after_a_cursor_has_only_what_follows(stored: Cli) -> None:
+    whole = stored("replay", "s1", "--jsonl").out.splitlines()
     cursor = json.loads(whole[4])["cursor"]
-    assert hames("replay", session, "--jsonl", "--after", cursor).out.splitlines() == whole[5:]
+    assert stored("replay", "s1", "--jsonl", "--after", cursor).out.splitlines() == whole[5:]
 
 
 def test_a_long_replay_is_complete(hames: Cli) -> None:
@@ -62,8 +61,8 @@ def test_a_long_replay_is_complete(hames: Cli) -> None:
         (["sessions", "show", "nope", "--json"], "session_not_found"),
     ],
 )
-def test_an_unknown_session_is_a_typed_error_on_stderr(hames: Cli, words: list[str], kind: str) -> None:
-    done = hames(*words)
+def test_an_unknown_session_is_a_typed_error_on_stderr(stored: Cli, words: list[str], kind: str) -> None:
+    done = stored(*words)
     assert (done.code, done.out) == (64, "")
     assert f"[{kind}]" in done.err
 
@@ -72,9 +71,8 @@ def test_an_unknown_session_is_a_typed_error_on_stderr(hames: Cli, words: list[s
     ("cursor", "kind"),
     [("x", "cursor_malformed"), ("2.000000000000", "cursor_foreign"), ("99.000000000000", "cursor_ahead")],
 )
-def test_a_wrong_cursor_is_a_typed_error_on_stderr(hames: Cli, cursor: str, kind: str) -> None:
-    session = record(hames, "say hi")["sessionId"]
-    done = hames("replay", session, "--after", cursor)
+def test_a_wrong_cursor_is_a_typed_error_on_stderr(stored: Cli, cursor: str, kind: str) -> None:
+    done = stored("replay", "s1", "--after", cursor)
     assert (done.code, done.out) == (64, "")
     assert f"[{kind}]" in done.err
 
@@ -90,6 +88,18 @@ def test_a_followed_replay_shows_what_another_process_does(hames: Cli) -> None:
     follower.send_signal(signal.SIGINT)
     assert finish(follower).code == 130
     assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
+
+
+def test_an_interrupt_that_another_thread_takes_ends_a_followed_replay(hames: Cli) -> None:
+    session = record(hames, "say hi")["sessionId"]
+    follower = hames.start("replay", session, "--jsonl", "--follow")
+    assert follower.stdout is not None
+    while json.loads(follower.stdout.readline())["event"]["type"] != "turn.completed":
+        pass
+    thread = max(int(name) for name in os.listdir(f"/proc/{follower.pid}/task"))
+    assert thread != follower.pid
+    assert ctypes.CDLL(None).tgkill(follower.pid, thread, signal.SIGINT) == 0
+    assert finish(follower).code == 130
 
 
 def test_a_reader_that_has_seen_enough_ends_a_replay_quietly(hames: Cli) -> None:
@@ -121,9 +131,8 @@ def test_a_reader_that_has_seen_enough_ends_a_replay_quietly(hames: Cli) -> None
     ],
 )
 @pytest.mark.parametrize("place", ["full", "closed"])
-def test_output_that_cannot_be_written_ends_with_1_and_says_why(hames: Cli, words: list[str], place: str) -> None:
-    record(hames, "--id", "s1", "say hi")
-    done = finish(hames.start(*words, **lost_stdout(place)))
+def test_output_that_cannot_be_written_ends_with_1_and_says_why(stored: Cli, words: list[str], place: str) -> None:
+    done = finish(stored.start(*words, **lost_stdout(place)))
     assert done.code == 1
     assert f"hames: The output cannot be written to stdout: {WHY_LOST[place]}." in done.err.splitlines()
 
@@ -159,7 +168,8 @@ def test_no_sessions_are_no_lines(hames: Cli) -> None:
 
 def test_a_session_is_shown_with_its_turns_and_what_is_not_guaranteed(hames: Cli) -> None:
     session = record(hames, "say hi")["sessionId"]
-    record(hames, "--session", session, "fail model_unavailable\n" * 9, "--steps", "1")
+    failing = ["run", "--session", session, "--steps", "1", "fail model_unavailable\n" * 9]
+    assert hames(*failing, env={"HAMES_LIMIT_RETRY_BASE_MS": "1"}).code == 1
     shown = hames("sessions", "show", session)
     assert (shown.code, shown.err) == (0, "")
     assert f"workspace  {hames.workspace}" in shown.out

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import anyio
+import anyio.lowlevel
 
 from hames.core.commands import Command
 from hames.core.conversation import (
@@ -304,11 +305,28 @@ class FakeWorld:
         return
 
 
+class _Late:
+    """A command whose answer is on its way."""
+
+    def __init__(self, pending: Pending, rounds: int) -> None:
+        self._pending = pending
+        self._rounds = rounds
+        self.settled = pending.settled
+        self.failure = pending.failure
+
+    async def wait(self) -> Committed:
+        for _ in range(self._rounds):
+            await anyio.lowlevel.checkpoint()
+        return await self._pending.wait()
+
+
 class FaultyStore(MemoryStore):
-    """A store that has no room for the commands that `refuses` fits; `after` is told of the others once they stand."""
+    """A store that has no room for the commands that `refuses` fits; `after` is told of the others once they stand.
+    Answers come `late` rounds of the loop after the commit, as from a disk."""
 
     refuses: Callable[[Command], bool] | None = None
     after: Callable[[Command], object] | None = None
+    late: int = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -319,7 +337,7 @@ class FaultyStore(MemoryStore):
             pending = super().commit(session_id, command)
             if self.after is not None:
                 self.after(command)
-            return pending
+            return _Late(pending, self.late) if self.late else pending
         self.refused.set()
         ticket: Ticket[Committed] = Ticket()
         ticket.settle(HarnessFault("store_full", boundary="artifact_store"))

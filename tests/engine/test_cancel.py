@@ -324,6 +324,27 @@ async def test_shutting_down_ends_or_awaits_what_runs_and_admits_nothing(mode: A
         assert loaded.owner is None
 
 
+@pytest.mark.parametrize("mode", ["cancel", "drain"])
+@pytest.mark.parametrize("rounds", range(0, 24, 2))
+async def test_shutting_down_while_a_turn_starts_leaves_it_queued_or_ended(mode: Any, rounds: int) -> None:
+    """In whichever round of the loop after the submit, its start may be on its way to the log."""
+    async with bench() as (c, p):
+        c.provider.script(["ok"])
+        p.store.late = 4
+        submitted = c.log()
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(p.submit)
+            while c.log() == submitted:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(rounds):
+                await anyio.lowlevel.checkpoint()
+
+            await p.service.shutdown(mode, by={"principal": "user"}, cause="shutdown")
+
+        loaded = await p.service.load(SID)
+        assert (loaded.state.running, loaded.owner) == (None, None)
+
+
 async def test_an_attempt_that_does_not_end_is_settled_from_the_log() -> None:
     async with bench(settleMs=100) as (c, p):
         gate = Gate(deaf=True)

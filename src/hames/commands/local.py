@@ -2,21 +2,28 @@
 
 Rule 1: an expected failure leaves `local_client` as it was raised, not in an `ExceptionGroup`.
 Rule 2: what is sent here is taken at once; who passes it on to a slow reader gives `streams`, and is waited for.
+Rule 3: SIGINT is received by the loop. The handler that `asyncio.run` installs runs in the main thread alone and does
+not wake it: a signal that comes just before the loop sleeps, or that another thread takes, would wait for ever.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
+from anyio.abc import TaskStatus
 
 from hames import __version__
 from hames.app import make_host
-from hames.commands.exits import FAILED
+from hames.commands.exits import FAILED, INTERRUPTED
 from hames.commands.record import exit_code_of
+from hames.commands.sparing import spare_imports
 from hames.commands.streams import Streams
+from hames.commands.unfolding import Unfolding, is_text_reference
 from hames.config import Config, load_config
 from hames.protocol.errors import HAMES_ERROR, HamesError
 from hames.protocol.jsontext import dumps, loads
@@ -40,8 +47,8 @@ class CallFailed(Exception):
 class LocalClient:
     """Sends requests to a connection in this process and takes what it sends. Implements `Outlet`.
 
-    Events go to `on_event` as the bytes of `{cursor, event}`, as they are stored; the other notifications go to
-    `on_notification`.
+    Events go to `on_event` as the bytes of `{cursor, event}`, as they are stored, or with `whole_texts` in the place of
+    references to texts; the other notifications go to `on_notification`.
     """
 
     def __init__(
@@ -50,9 +57,11 @@ class LocalClient:
         on_event: Callable[[bytes], None] | None = None,
         on_notification: Callable[[str, dict[str, Any]], None] | None = None,
         streams: Streams | None = None,
+        whole_texts: bool = False,
     ) -> None:
         self.connection: Connection | None = None
         self._on_event = on_event
+        self._unfolding = Unfolding(on_event, self.text_of) if whole_texts and on_event is not None else None
         self._on_notification = on_notification
         self._streams = streams
         self._answers: dict[int, tuple[anyio.Event, list[Any]]] = {}
@@ -61,14 +70,16 @@ class LocalClient:
     @property
     def pending_bytes(self) -> int:
         """What was passed on and is not taken yet."""
-        return 0 if self._streams is None else self._streams.pending_bytes
+        waiting_bytes = 0 if self._unfolding is None else self._unfolding.waiting_bytes
+        return waiting_bytes + (0 if self._streams is None else self._streams.pending_bytes)
 
     def send(self, payload: bytes) -> None:
         """Take one payload of the server."""
         message = loads(payload)
         if "id" not in message:
             if self._on_notification is not None:
-                self._on_notification(message["method"], message["params"])
+                pass_on = partial(self._on_notification, message["method"], message["params"])
+                (pass_on if self._unfolding is None else partial(self._unfolding.other, pass_on))()
         elif message["id"] in self._answers:
             done, result = self._answers[message["id"]]
             result.append(message)
@@ -76,14 +87,41 @@ class LocalClient:
 
     def send_lines(self, head: bytes, lines: bytes) -> None:
         """Take a page of events."""
-        if self._on_event is not None:
-            for line in lines.splitlines():
+        if self._on_event is None:
+            return
+        for line in lines.splitlines():
+            if self._unfolding is None or self.connection is None:
                 self._on_event(b"{" + line + b"}")
+            else:
+                self._unfolding.event(b"{" + line + b"}", self.connection.tasks)
 
     async def room(self, limit_bytes: int) -> None:
         """Wait for who reads what is passed on."""
+        if self._unfolding is not None:
+            await self._unfolding.taken(limit_bytes)
         if self._streams is not None:
             await self._streams.room(limit_bytes)
+
+    async def taken(self) -> None:
+        """Until every event that came is passed on."""
+        if self._unfolding is not None:
+            await self._unfolding.taken()
+
+    async def text_of(self, session_id: str, value: Any) -> str:
+        """A text, read in pieces where `value` is a reference to it; its beginning and why where it cannot be read."""
+        if not is_text_reference(value):
+            return str(value)
+        pieces: list[str] = []
+        offset = 0
+        try:
+            while offset < value["sizeBytes"]:
+                names = {"sessionId": session_id, "artifact": value["artifact"]}
+                piece = await self.request("artifact/read", {**names, "offset": offset})
+                pieces.append(piece["text"])
+                offset = piece["nextOffset"]
+        except CallFailed as error:
+            return f"{''.join(pieces) or value['head']}\n[the rest cannot be read: {error.message}]"
+        return "".join(pieces)
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         """The result of a request.
@@ -148,29 +186,50 @@ def run_with_client(
 ) -> int:
     """Run `body` in an event loop with a client and the standard streams; its exit code.
 
-    An expected failure is told on standard error and gives its exit code, output that is lost `FAILED`. A reader that
-    went away ends it quietly.
+    An expected failure is told on standard error and gives its exit code, output that is lost `FAILED`, SIGINT
+    `INTERRUPTED`. A reader that went away ends it quietly.
 
     Raises:
         Refused: `invalid_config`.
     """
     config = load_config(environ)
+    spare_imports()
 
     async def main() -> int:
         scope = anyio.CancelScope()
+        interrupted = anyio.Event()
         streams = Streams(on_broken=scope.cancel)
         code = 0
-        with scope:
-            try:
-                async with local_client(config, environ, make_client(streams)) as client:
-                    code = await body(client, streams)
-            except (CallFailed, HamesError) as error:
-                streams.note(f"hames: {message_of(error)}")
-                code = exit_code_of(error.kind, code=error.code if isinstance(error, CallFailed) else None)
-        await streams.finish()
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(_watch_interrupt, interrupted, tasks.cancel_scope)
+            with scope:
+                try:
+                    async with local_client(config, environ, make_client(streams)) as client:
+                        code = await body(client, streams)
+                except (CallFailed, HamesError) as error:
+                    streams.note(f"hames: {message_of(error)}")
+                    code = exit_code_of(error.kind, code=error.code if isinstance(error, CallFailed) else None)
+            await streams.finish()
+            tasks.cancel_scope.cancel()
+        if interrupted.is_set():
+            return INTERRUPTED
         return code if streams.lost is None else FAILED
 
     return anyio.run(main)
+
+
+async def _watch_interrupt(
+    interrupted: anyio.Event,
+    everything: anyio.CancelScope,
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Cancel everything at the first SIGINT; the next one ends the process as Python does, in the midst of it."""
+    with anyio.open_signal_receiver(signal.SIGINT) as received:
+        task_status.started()
+        await anext(aiter(received))
+        interrupted.set()
+        everything.cancel()
 
 
 def message_of(error: CallFailed | HamesError) -> str:

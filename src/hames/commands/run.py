@@ -60,11 +60,13 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         import anyio
 
         from hames.commands.hiding import hide_secrets
+        from hames.commands.sparing import spare_imports
         from hames.commands.turn import run_turn
         from hames.config import load_config
 
         config = load_config(environ)
         hide_secrets()
+        spare_imports()
         return anyio.run(run_turn, request, config, environ)
     except HamesError as error:
         record = failure_record(error.message, error.data(), exit_code_of(error.kind))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
@@ -109,7 +110,12 @@ class Service:
         """Make a session; the caller's process attaches to it. A repeat answers the first one."""
         self._admitting()
         store = await self.opened()
-        snapshot = self.world.snapshot(wish)
+        key = wish.get("idempotencyKey")
+        try:
+            snapshot = self.world.snapshot(wish)
+        except Refused as refusal:
+            asked = CreateSession({}, "", "", digest, by, key=key, only_repeat=True)
+            return await self._repeated(session_id, asked, refusal)
         snapshot_digest = canonical_digest(snapshot)
         committed = await self.commit(
             session_id,
@@ -119,16 +125,33 @@ class Service:
                 store.keyed(snapshot_digest),
                 digest,
                 by,
-                key=wish.get("idempotencyKey"),
+                key=key,
                 title=wish.get("title"),
                 metadata=wish.get("metadata"),
                 turn=turn,
             ),
         )
         session_id = committed.reply.session_id or session_id
-        self._hold_against_world(await self.load(session_id))
+        try:
+            self._hold_against_world(await self.load(session_id))
+        except Refused:
+            if committed.reply.repeated:
+                return committed
+            raise
         await self.attach(session_id)
         return committed
+
+    async def _repeated(self, session_id: str, asked: CreateSession | SubmitTurn, refusal: Refused) -> Committed:
+        """What the key of a command was used for: it answers for ever, also when that could not be had again.
+
+        Raises:
+            Refused: `refusal`, where the key is new or absent.
+        """
+        if asked.key is not None:
+            committed = await self.commit(session_id, asked)
+            if committed.reply.repeated:
+                return committed
+        raise refusal
 
     async def snapshot(self, session_id: str) -> Mapping[str, Any]:
         """What a session may do. It never changes, so it is read once."""
@@ -139,7 +162,11 @@ class Service:
         """Admit a turn, and attach so that it runs."""
         self._admitting()
         if session_id not in self._checked:
-            self._hold_against_world(await self.load(session_id))
+            loaded = await self.load(session_id)
+            try:
+                self._hold_against_world(loaded)
+            except Refused as refusal:
+                return await self._repeated(session_id, replace(command, only_repeat=True), refusal)
         worker = self._workers.get(session_id)
         if worker is not None and worker.failure is not None and worker.failure.kind == "session_corrupt":
             raise worker.failure
@@ -163,7 +190,7 @@ class Service:
     ) -> Loaded:
         """Attach to a session; an observer only reads. Opens a closed one."""
         loaded = await self.load(session_id)
-        _expected(loaded, expect)
+        expected(loaded, expect)
         if own == "observe":
             return loaded
         self._admitting()
@@ -194,6 +221,12 @@ class Service:
 
     async def close(self, session_id: str, by: By) -> Loaded:
         """Cancel what runs and waits, wait until nothing runs, close."""
+        await self.settle(session_id, by)
+        await self.store.release(session_id)
+        return await self.load(session_id)
+
+    async def settle(self, session_id: str, by: By) -> None:
+        """Close a session, and see that nothing of it runs here; a lease of this process stays."""
         while True:
             committed = await self.commit(session_id, CloseSession(by))
             if committed.state.status == "closed":
@@ -204,8 +237,20 @@ class Service:
         if worker is not None:
             worker.stop()
             await worker.done.wait()
-        await self.store.release(session_id)
-        return await self.load(session_id)
+
+    def serves(self, session_id: str) -> bool:
+        """Turns of the session run here, or will."""
+        worker = self._workers.get(session_id)
+        return worker is not None and not worker.done.is_set()
+
+    async def forget(self, session_id: str) -> None:
+        """The session is gone."""
+        worker = self._workers.pop(session_id, None)
+        if worker is not None:
+            worker.abandon()
+            await worker.done.wait()
+        self._checked.pop(session_id, None)
+        self._lives.pop(session_id, None)
 
     def _admitting(self) -> None:
         if self.stopping:
@@ -255,6 +300,10 @@ class Service:
             await worker.done.wait()
 
     def _start_worker(self, session_id: str, *, recover: Literal["continue", "fail"], settle_only: bool) -> None:
+        if self.stopping:
+            # A request that was admitted before may get here late: who comes next takes the session.
+            return
+
         def tell(owner: Owner | None) -> None:
             for listener in list(self.owner_listeners):
                 listener(session_id, owner)
@@ -334,24 +383,16 @@ class Service:
     ) -> None:
         """Admit nothing more, cancel or wait for what runs, free the leases."""
         self.stopping = True
-        workers = [worker for worker in self._workers.values() if not worker.done.is_set()]
-        for worker in workers:
-            worker.stop()
+        workers = [worker for worker in self._workers.values() if not worker.done.is_set() and not worker.retire()]
         if mode == "cancel":
             async with anyio.create_task_group() as letting_go:
                 for worker in workers:
                     letting_go.start_soon(self._let_go, worker, by, cause)
         for worker in workers:
             await worker.done.wait()
-        async with anyio.create_task_group() as releasing:
-            # Together, so that a thousand leases cost few commits.
-            for worker in workers:
-                releasing.start_soon(self._release, worker.session_id)
-
-    async def _release(self, session_id: str) -> None:
         # A store that fails now frees nothing; that this process is gone will be seen by its lock.
         with suppress(HamesError):
-            await self.store.release(session_id)
+            await self.store.release_all()
 
     async def _let_go(self, worker: Worker, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
         """Hand the running turn to a process that stands by for its session; cancel it where there is none."""
@@ -372,11 +413,12 @@ class Service:
             return
 
     async def aclose(self) -> None:
-        """End every worker at once and close what is open."""
+        """End what runs at once and close what is open; workers that only wait end with their task group."""
         self.world.processes.hurry()
-        for worker in self._workers.values():
+        busy = [worker for worker in self._workers.values() if not worker.retire()]
+        for worker in busy:
             worker.abandon()
-        for worker in self._workers.values():
+        for worker in busy:
             await worker.done.wait()
         await self.world.aclose()
         if self._opening is not None:
@@ -395,7 +437,12 @@ def owner_view(owner: Owner) -> dict[str, Any]:
     }
 
 
-def _expected(loaded: Loaded, expect: Mapping[str, str]) -> None:
+def expected(loaded: Loaded, expect: Mapping[str, str]) -> None:
+    """Go on only if the session is bound to what its caller believes.
+
+    Raises:
+        Refused: `authority_mismatch`.
+    """
     found = {"workspace": loaded.snapshot["workspace"]["path"], "snapshotDigest": loaded.state.snapshot_digest}
     fields = [
         {"member": member, "recorded": found[member], "found": value}

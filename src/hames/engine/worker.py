@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -80,10 +80,11 @@ class Worker:
         self._on_owner = on_owner
         self._report = report
         self._equipment: Equipment | None = None
-        self._log = Log(store, session_id, world.limits["pageBytes"])
+        self._log = Log(store, session_id, world.limits)
         self._scope = anyio.CancelScope()
         self._attempt: tuple[Attempt, anyio.CancelScope] | None = None
         self._stopping = False
+        self._resting: Literal["idle", "retry"] | None = None
         self._idle: Callable[[], Pending] | None = None
         self._pending: tuple[Pending, Pending] | None = None
 
@@ -96,7 +97,8 @@ class Worker:
                     if self.settle_only:
                         break
         except HamesError as failure:
-            self._report(f"session {self.session_id} is not served", failure)
+            if failure.kind != "session_deleted":
+                self._report(f"session {self.session_id} is not served", failure)
             self.failure = failure
         except Exception as error:
             # A top border: a defect ends this session's worker, and neither another session nor the server.
@@ -125,10 +127,28 @@ class Worker:
             self._pending = admitted, self._idle()
 
     def stop(self) -> None:
-        """Start no further turn; one that runs goes on to its end."""
+        """Start no further turn; one that runs, or whose start is on its way to the log, goes on to its end."""
         self._stopping = True
-        if not self.running:
+        if self._resting is not None and self._pending is None:
             self._scope.cancel()
+
+    def retire(self) -> bool:
+        """As `stop`, but a worker that only waits for work is left to wait, since to end a thousand takes a second:
+        whether it is one."""
+        if self._resting == "idle" and self._pending is None:
+            self._stopping = True
+            return True
+        self.stop()
+        return False
+
+    @contextmanager
+    def _rest(self, why: Literal["idle", "retry"]) -> Iterator[None]:
+        """Around a wait in which nothing of the session is on its way: `stop` may end the worker there."""
+        self._resting = why
+        try:
+            yield
+        finally:
+            self._resting = None
 
     @property
     def running(self) -> bool:
@@ -154,7 +174,8 @@ class Worker:
         except HarnessFault as fault:
             if fault.kind not in PASSING:
                 raise
-            await anyio.sleep(STORE_RETRY_S)
+            with self._rest("retry"):
+                await anyio.sleep(STORE_RETRY_S)
 
     async def _serve_one_lease(self) -> None:
         lease = await self._own()
@@ -170,7 +191,8 @@ class Worker:
 
     async def _own(self) -> Lease:
         try:
-            return await self._claimed()
+            with self._rest("idle"):
+                return await self._claimed()
         finally:
             self._store.stand_by(self.session_id, False)
 
@@ -210,19 +232,22 @@ class Worker:
     async def _serve(self, lease: Lease) -> None:
         loaded = await self._store.load(self.session_id)
         await self._recover(lease, loaded)
-        while not self._stopping and not self.settle_only:
+        while not self.settle_only and (self._pending is not None or not self._stopping):
             state, _ = await standing(self._store, self.session_id)
             pending = self._pending
             if pending is None and not _startable(state):
                 self._idle = lambda: self._store.commit(self.session_id, self._start(lease, loaded))
                 try:
-                    await self._store.changed(self.session_id, state.seq)
+                    with self._rest("idle"):
+                        await self._store.changed(self.session_id, state.seq)
                 finally:
                     self._idle = None
                 continue
             self._pending = None
             if pending is None:
                 await self._log.catch_up(state.seq)
+                if self._stopping:
+                    break
                 started = self._store.commit(self.session_id, self._start(lease, loaded))
             else:
                 admitted, started = pending
@@ -255,7 +280,7 @@ class Worker:
             await self._log.catch_up(loaded.state.seq)
             overdue = time.time_ns() // 1_000_000 >= epoch_ms(turn.deadline_at or "")
             left = plan_left(self._log.conversation, turn, self.recover, overdue=overdue)
-            if self.settle_only and not left.settles:
+            if (self.settle_only or self._stopping) and not left.settles:
                 return
             command = settle_command(left, lease.fence) if left.settles else self._start(lease, loaded, left)
             committed = await self._store.commit(self.session_id, command).wait()

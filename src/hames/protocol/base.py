@@ -6,6 +6,7 @@ skips members it does not know and the protocol can grow (`additionalProperties`
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypeVar
 
 T = TypeVar("T", bound=type)
@@ -17,23 +18,37 @@ MAX_INTEGER = 2**53 - 1
 """Integers on the wire stay within what a double holds exactly."""
 
 
-class _Constraint:
-    """A pydantic `Field` that is made only when a model is built: importing pydantic costs 60 ms."""
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Bounds of a value, as JSON Schema has them. For pydantic a `Field`, which is made only when a schema is."""
 
-    def __init__(self, **limits: Any) -> None:
-        self.limits = limits
+    pattern: str | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    ge: int | None = None
+    le: int | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic import Field, TypeAdapter
 
-        return TypeAdapter(Annotated[source, Field(**self.limits)]).core_schema
+        bounds = {name: bound for name, bound in asdict(self).items() if bound is not None}
+        return TypeAdapter(Annotated[source, Field(**bounds)]).core_schema
 
 
 class _Some:
-    """At least one entry in an array; unlike `_Constraint` it leaves the schema of the entries where it is."""
+    """At least one entry in an array; unlike `Constraint` it leaves the schema of the entries where it is."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return {**handler(source), "min_length": 1}
+
+
+class _Tagged:
+    """A union whose members are told apart by `type`; made only when a model is built, as `Constraint`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic import Discriminator, TypeAdapter
+
+        return TypeAdapter(Annotated[source, Discriminator("type")]).core_schema
 
 
 def closed(cls: T) -> T:
@@ -42,13 +57,21 @@ def closed(cls: T) -> T:
     return cls
 
 
-Id = Annotated[str, _Constraint(pattern=ID_PATTERN)]
-Key = Annotated[str, _Constraint(min_length=1, max_length=256)]
-Text = Annotated[str, _Constraint(max_length=16 * 2**20)]
-Short = Annotated[str, _Constraint(max_length=4096)]
-Title = Annotated[str, _Constraint(max_length=500)]
-Count = Annotated[int, _Constraint(ge=0, le=MAX_INTEGER)]
-Positive = Annotated[int, _Constraint(ge=1, le=MAX_INTEGER)]
+def is_closed(shape: Any) -> bool:
+    """Unknown members are refused."""
+    return getattr(shape, "__pydantic_config__", {}).get("extra") == "forbid"
+
+
+Id = Annotated[str, Constraint(pattern=ID_PATTERN)]
+Key = Annotated[str, Constraint(min_length=1, max_length=256)]
+Text = Annotated[str, Constraint(max_length=16 * 2**20)]
+Short = Annotated[str, Constraint(max_length=4096)]
+Title = Annotated[str, Constraint(max_length=500)]
+Count = Annotated[int, Constraint(ge=0, le=MAX_INTEGER)]
+Positive = Annotated[int, Constraint(ge=1, le=MAX_INTEGER)]
 Json = Any
+TAGGED = _Tagged()
+"""Annotates a union of objects that `type` tells apart: what does not fit is said of the one that was meant."""
+
 SOME = _Some()
 """Annotates an array that may not be empty."""

@@ -118,6 +118,11 @@ class Connection:
         self._serving: set[anyio.CancelScope] = set()
         self._leaving = False
 
+    def greet(self, client: str) -> None:
+        """The handshake is done; `client` as it stands on events."""
+        self.initialized = True
+        self.by["client"] = client
+
     # --- in -----------------------------------------------------------------------------------------------
 
     def accept(self, frame: bytes | FrameFault) -> None:
@@ -249,11 +254,11 @@ class Connection:
             del self._lanes[session_id]
 
     @asynccontextmanager
-    async def room_for_page(self, slots: anyio.Semaphore) -> AsyncIterator[None]:
+    async def room_for_page(self, slots: anyio.Semaphore, room_bytes: int = PAGE_ROOM_BYTES) -> AsyncIterator[None]:
         """A place to hold a page of the store, once the client has taken most of what it was sent: however much is
         asked for, a few pages are in memory at a time."""
         async with slots:
-            await self.outlet.room(PAGE_ROOM_BYTES)
+            await self.outlet.room(room_bytes)
             yield
 
     async def answered(self, session_id: str) -> None:
@@ -357,7 +362,7 @@ class Connection:
 
     def _checked(self, method: Method, params: dict[str, Any]) -> dict[str, Any]:
         if method.name == "initialize" or (method.early and not params):
-            # Answered before pydantic is loaded: start-up is a feature. `initialize` checks its few members itself.
+            # Answered before the checks are loaded: start-up is a feature. `initialize` checks its few members itself.
             return params
         from hames.protocol.validate import check_params
 

@@ -7,6 +7,7 @@ settles from the log.
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from anyio.abc import TaskGroup
 
 from hames.server.connection import Connection
 from hames.server.frames import FrameDecoder, encode_frame, encode_lines
+from hames.server.greeting import Opening
 from hames.server.host import Host
 from hames.server.stdio import Reader, Stdio, Writer
 from hames.threads import LoopPort
@@ -120,7 +122,7 @@ async def serve_stdio(
     stdio: Stdio,
     make_host: Callable[[TaskGroup], Host],
     *,
-    framing: Literal["auto", "line", "header"],
+    opening: Opening,
     on_disconnect: Literal["cancel", "drain"],
     follow_parent: bool,
 ) -> None:
@@ -129,7 +131,7 @@ async def serve_stdio(
         host = make_host(tasks)
         port = LoopPort()
         gone = anyio.Event()
-        decoder = FrameDecoder(host.limits["frameInBytes"], framing)
+        decoder = opening.decoder
         writer = Writer(stdio.stdout, port, on_broken=lambda _: gone.set())
         connection = Connection(host, StdioOutlet(writer, decoder), tasks, "stdio")
         host.connections.add(connection)
@@ -138,11 +140,18 @@ async def serve_stdio(
         inlet.reader = reader
         writer.start()
         reader.start()
+        if opening.client is not None:
+            connection.greet(opening.client)
+            host.warm_up()
+        for frame in opening.frames:
+            connection.accept(frame)
         tasks.start_soon(inlet.feed)
         tasks.start_soon(_on_signal, gone)
-        await _first_of(gone, inlet.ended, host.leaving)
+        await first_of(gone, inlet.ended, host.leaving)
+        # A thousand sessions that end at once would be searched for garbage again and again.
+        gc.disable()
         if not host.leaving.is_set():
-            await _disconnect(host, connection, on_disconnect)
+            await disconnect(host, connection, on_disconnect)
         connection.give_up()
         connection.close_subscriptions()
         with anyio.move_on_after(CLOSE_S):
@@ -154,7 +163,7 @@ async def serve_stdio(
         tasks.cancel_scope.cancel()
 
 
-async def _disconnect(host: Host, connection: Connection, on_disconnect: Literal["cancel", "drain"]) -> None:
+async def disconnect(host: Host, connection: Connection, on_disconnect: Literal["cancel", "drain"]) -> None:
     """Serve what was read, then cancel or wait for what runs."""
     if on_disconnect == "drain":
         await connection.quiet()
@@ -172,7 +181,8 @@ async def _on_signal(gone: anyio.Event) -> None:
             gone.set()
 
 
-async def _first_of(*events: anyio.Event) -> None:
+async def first_of(*events: anyio.Event) -> None:
+    """Until one of them is set."""
     async with anyio.create_task_group() as waiting:
 
         async def wait(event: anyio.Event) -> None:

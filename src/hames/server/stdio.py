@@ -281,7 +281,8 @@ class _ParentWatch:
             self._pidfd = -1
 
 
-def _is_pipe(descriptor: int) -> bool:
+def is_pipe(descriptor: int) -> bool:
+    """It is a pipe, named or not."""
     try:
         return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
     except OSError:
@@ -306,7 +307,7 @@ class Writer:
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._flush_is_due = False
-        self._is_pipe = _is_pipe(descriptor)
+        self._is_pipe = is_pipe(descriptor)
         self._handed_bytes = 0
         self._direct_bytes = 0
         self._dropping = False

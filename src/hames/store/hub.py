@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-import anyio
-
 from hames.core.state import State
+from hames.threads import Signal, signal
 
 SESSIONS: Final = 1024
 """Sessions whose head and state are kept: more than run at once, and a few MiB at most."""
@@ -23,7 +22,8 @@ class Hub:
     def __init__(self) -> None:
         self._heads: OrderedDict[str, int] = OrderedDict()
         self._latest: dict[str, tuple[State, str]] = {}
-        self._waiters: dict[str, list[anyio.Event]] = {}
+        self._waiters: dict[str, list[Signal]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
 
     def head(self, session_id: str) -> int:
         """The newest seq that is known, 0 for none."""
@@ -35,6 +35,8 @@ class Hub:
 
     def advance(self, session_id: str, seq: int) -> None:
         """The head is at `seq` or beyond."""
+        if session_id in self._gone:
+            return
         heads = self._heads
         if seq > heads.get(session_id, 0):
             heads[session_id] = seq
@@ -48,18 +50,30 @@ class Hub:
 
     def know(self, state: State, cursor: str) -> None:
         """`state` stood when `cursor` was the head's."""
+        if state.session_id in self._gone:
+            return
         known = self._latest.get(state.session_id)
         if known is None or known[0].seq < state.seq:
             self._latest[state.session_id] = (state, cursor)
         self.advance(state.session_id, state.seq)
 
-    def enter(self, session_id: str) -> anyio.Event:
+    def forget(self, session_id: str) -> None:
+        """The session is gone, for good: who waits for it looks again, and what was on its way here is not heard."""
+        self._gone[session_id] = None
+        if len(self._gone) > SESSIONS:
+            self._gone.popitem(last=False)
+        self._heads.pop(session_id, None)
+        self._latest.pop(session_id, None)
+        for waiter in self._waiters.pop(session_id, ()):
+            waiter.set()
+
+    def enter(self, session_id: str) -> Signal:
         """Be told of the next advance, or of the end; leave when done, told or not."""
-        waiter = anyio.Event()
+        waiter = signal()
         self._waiters.setdefault(session_id, []).append(waiter)
         return waiter
 
-    def leave(self, session_id: str, waiter: anyio.Event) -> None:
+    def leave(self, session_id: str, waiter: Signal) -> None:
         """Wait no longer."""
         waiters = self._waiters.get(session_id)
         if waiters is not None and waiter in waiters:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
-
-import anyio
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hames.protocol.errors import HamesError
+from hames.threads import Signal, signal
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class Ticket(Generic[T]):
         self._settled = False
         self._failure: HamesError | None = None
         self._result: T | None = None
-        self._event: anyio.Event | None = None
+        self._event: Signal | None = None
 
     @property
     def settled(self) -> bool:
@@ -52,8 +52,16 @@ class Ticket(Generic[T]):
         """
         if not self._settled:
             if self._event is None:
-                self._event = anyio.Event()
+                self._event = signal()
             await self._event.wait()
         if self._failure is not None:
             raise self._failure
         return self._result  # type: ignore[return-value]
+
+
+class Job(NamedTuple):
+    """Something for the writer to do within a transaction, given to `work`, and who waits for it."""
+
+    ticket: Ticket[Any]
+    work: Callable[[Any], Any]
+    weight_bytes: int = 512

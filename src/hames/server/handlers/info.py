@@ -6,58 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from hames import __version__
-from hames.core.limits import LIMITS
-from hames.protocol.errors import KINDS, HamesError, InvalidParams, Refused
-from hames.protocol.methods import METHODS, NOTIFICATIONS, PROTOCOL_VERSION, SCHEMA_VERSION
+from hames.protocol.errors import KINDS, HamesError
+from hames.protocol.methods import METHODS, NOTIFICATIONS, SCHEMA_VERSION
+from hames.server.greeting import SERVER_INFO, agree, limits_view
 
 if TYPE_CHECKING:
     from hames.server.connection import Call
 
-SERVER_INFO = {"name": "hames", "version": __version__}
-
 
 async def initialize(call: Call) -> dict[str, Any]:
-    """Agree on a version. Unknown members are ignored, so that a newer client can speak to an older server."""
-    versions = call.params.get("protocolVersions")
-    if not isinstance(versions, list) or not all(isinstance(version, str) for version in versions):
-        raise InvalidParams("protocolVersions", 'is required: a list of strings like ["1"]')
-    client = call.params.get("clientInfo")
-    if not isinstance(client, dict) or not all(isinstance(client.get(k), str) for k in ("name", "version")):
-        raise InvalidParams("clientInfo", "is required: an object with the strings `name` and `version`")
-    if PROTOCOL_VERSION not in versions:
-        raise Refused("unsupported_protocol", supported=[PROTOCOL_VERSION], offered=versions[:20])
-    call.connection.initialized = True
-    call.after.append(call.host.warm_up)
-    call.connection.by["client"] = f"{client['name'][:100]}/{client['version'][:50]}"
-    return {
-        "protocolVersion": PROTOCOL_VERSION,
-        "serverInfo": SERVER_INFO,
-        "capabilities": {
-            "methods": list(METHODS),
-            "notifications": list(NOTIFICATIONS),
-            "deltas": True,
-            "parallelSessions": True,
-            "serialTurns": True,
-        },
-        "limits": limits_view(call),
-        "store": dict(call.host.about_store()),
-        "transport": dict(call.host.transport),
-    }
-
-
-def limits_view(call: Call) -> dict[str, Any]:
-    """Every limit: the value in force, the most a caller may ask for, scope and meaning."""
-    return {
-        name: {
-            "default": call.host.limits[name],
-            "minimum": limit.minimum,
-            "maximum": limit.maximum,
-            "scope": limit.scope,
-            "meaning": limit.meaning,
-        }
-        for name, limit in LIMITS.items()
-    }
+    """Agree on a version; see `server.greeting`, which often answers before this is loaded."""
+    host = call.host
+    result, client = agree(call.params, limits=host.limits, store=host.about_store(), transport=host.transport)
+    call.connection.greet(client)
+    call.after.append(host.warm_up)
+    return result
 
 
 async def capabilities_describe(call: Call) -> dict[str, Any]:
@@ -82,7 +45,7 @@ async def capabilities_describe(call: Call) -> dict[str, Any]:
         "hostTools": [],
         "childProfiles": [],
         "nativeModelTools": [],
-        "limits": limits_view(call),
+        "limits": limits_view(call.host.limits),
         "contextPolicy": {"compaction": "none", "overflow": "context_overflow ends the turn"},
         "repeatableFields": ["input"],
         "attribution": {"fields": [], "coverage": "no attribution is attached to provider requests"},
@@ -90,8 +53,8 @@ async def capabilities_describe(call: Call) -> dict[str, Any]:
             "approvals": False,
             "children": False,
             "compaction": False,
-            "artifacts": False,
-            "images": False,
+            "artifacts": True,
+            "images": True,
             "mcp": False,
         },
         **call.host.about_parts(),
