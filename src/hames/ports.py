@@ -7,13 +7,14 @@ Rule 3: every wait inside an adapter ends at a limit that the caller passed, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from hames.core.commands import Command
 from hames.core.commands import Reply as CommandReply
 from hames.core.conversation import ModelRequest, Part, Reply, ToolSpec
+from hames.core.records import record
 from hames.core.session import Event
 from hames.core.state import State, Turn
 from hames.protocol.errors import HamesError, HarnessFault
@@ -318,23 +319,36 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """What a call gave. `text` is exactly what the model is shown; `details` is for clients, bounded to 4 KiB.
+class ToolImage:
+    """An image that a call shows to the model: `data` is of `media_type`, within `imageBytes` and `imagePixels`."""
 
-    `truncation` says what was cut (`{mode, totalLines, shownLines, totalBytes, shownBytes, nextOffset?}`).
+    media_type: str
+    data: bytes
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a call gave. `text` and `images` are what the model is shown; `details` is for clients, bounded to 4 KiB.
+
+    `truncation` says what was cut (`{mode, totalLines, shownLines, totalBytes, shownBytes, keptBytes?, nextOffset?}`).
+    `kept` is the whole of what was cut, to be kept as an artifact (`keptBytes` of it where it was too much).
     """
 
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
     truncation: Mapping[str, Any] | None = None
     changes: tuple[FileChange, ...] = ()
+    images: tuple[ToolImage, ...] = ()
+    kept: Spool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a call may use, and nothing else.
 
-    `limits` are the tool limits of `core/limits.py`. `emit` takes live output, called from the event loop.
+    `limits` are the tool limits of `core/limits.py`. `emit` takes live output, called from the event loop. `spool`
+    gives a place for output that is too large to be shown; None where there is none.
     """
 
     session_id: str
@@ -343,6 +357,7 @@ class ToolContext:
     sandbox: Sandbox
     limits: Mapping[str, int]
     emit: Callable[[bytes], None]
+    spool: Callable[[], Spool] | None = None
 
 
 class Tool(Protocol):
@@ -378,12 +393,12 @@ class Tool(Protocol):
 # --- Store --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Committed:
     """A command that is durable. `events` are what it appended, `state` what stands after them.
 
     `cursor` is the head's after the commit; `reply_cursor` is that of the original answer when
-    `reply.repeated`, else the same.
+    `reply.repeated`, else the same. `contents` are the artifacts that the events refer to, as they were committed.
     """
 
     state: State
@@ -391,6 +406,7 @@ class Committed:
     reply: CommandReply
     cursor: str
     reply_cursor: str
+    contents: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Pending(Protocol):
@@ -454,6 +470,21 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Artifact:
+    """Content that a session keeps apart from its log.
+
+    `seq` is the first event that refers to it; 0: none does, and it is kept until it was not used for a day.
+    """
+
+    artifact: str
+    sha256: str
+    size_bytes: int
+    seq: int
+    media_type: str | None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Events in ascending order, as they are sent.
 
@@ -472,6 +503,42 @@ class Page:
     def more(self) -> bool:
         """The log goes on after this page."""
         return self.last_seq < self.head_seq
+
+
+COLLECT_GRACE_MS = 86_400_000
+"""A day: what nobody refers to may belong to somebody who is about to."""
+
+
+class Spool(Protocol):
+    """Content on its way into the store, written in pieces so that memory holds none of it.
+
+    Blocking: `write` may go to the disk. What is neither kept nor discarded is collected later.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        """What was written."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """More of it.
+
+        Raises:
+            HarnessFault: `store_full`, `store_unavailable`.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make durable what was written, so that keeping it is quick.
+
+        Raises:
+            HarnessFault: `store_full`, `store_unavailable`.
+        """
+        ...
+
+    def discard(self) -> None:
+        """It is not wanted; nothing, when it was kept."""
+        ...
 
 
 class Store(Protocol):
@@ -549,6 +616,53 @@ class Store(Protocol):
         """
         ...
 
+    async def contents(self, session_id: str, artifacts: Collection[str]) -> Mapping[str, bytes]:
+        """Whole artifacts by their ids, each proved by its digest.
+
+        Raises:
+            Refused: `artifact_not_found`, `session_not_found`.
+            HarnessFault: `artifact_corrupt`.
+        """
+        ...
+
+    async def artifact(self, session_id: str, artifact: str) -> Artifact:
+        """What an artifact is.
+
+        Raises:
+            Refused: `artifact_not_found`, `session_not_found`.
+        """
+        ...
+
+    async def artifacts(self, session_id: str, *, after: str | None, limit: int) -> list[Artifact]:
+        """A session's artifacts by their ids, ascending, those after `after`."""
+        ...
+
+    async def read_artifact(self, session_id: str, artifact: str, *, offset: int, length: int) -> bytes:
+        """At most `length` bytes from `offset` on, empty at the end; the whole was proved by its digest.
+
+        Raises:
+            Refused: `artifact_not_found`, `session_not_found`.
+            HarnessFault: `artifact_corrupt`.
+        """
+        ...
+
+    async def keep(self, session_id: str, spool: Spool, *, media_type: str, name: str) -> Artifact:
+        """Make what was spooled an artifact of the session that no event refers to, like an export.
+
+        Raises:
+            Refused: `session_not_found`.
+            HarnessFault: `store_full`, `store_unavailable`.
+        """
+        ...
+
+    def spool(self) -> Spool:
+        """A place to write large content to before it is kept. Touches the disk at its first write."""
+        ...
+
+    async def collect(self, *, grace_ms: int = COLLECT_GRACE_MS) -> int:
+        """Remove contents that no session refers to and that were not used for so long; how many."""
+        ...
+
     def head(self, session_id: str) -> int:
         """The newest seq that this process knows of, 0 for none. No I/O."""
         ...
@@ -570,8 +684,25 @@ class Store(Protocol):
         """
         ...
 
+    async def delete(self, session_id: str, *, by: str | None = None) -> str | Owner:
+        """Remove a session for ever; when it was (RFC 3339), also if that was before, or the live process that runs it.
+
+        Durable when it returns: ids and keys of the session answer `session_deleted` from then on, in all processes,
+        and who waits in `changed` hears it. What only this session holds is removed from the disk by and by. A session
+        that is corrupt can be deleted too. `by` is kept with the tombstone.
+
+        Raises:
+            Refused: `session_not_found`, `session_incompatible`.
+            HarnessFault: `store_unavailable`, `store_full`.
+        """
+        ...
+
     async def release(self, session_id: str) -> None:
         """Give the lease back, if this process holds it."""
+        ...
+
+    async def release_all(self) -> None:
+        """Give every lease of this process back, in one commit."""
         ...
 
     async def owner(self, session_id: str) -> Owner | None:

@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from hames.protocol.errors import HamesError
 from hames.store import SqliteStore
+from store.damage import close_in_passing
 from store.play import LIMITS, chunk, creation, running, submission, take
 
 
@@ -61,6 +62,9 @@ async def obey(store: SqliteStore, order: dict[str, Any]) -> None:
             say(seq=(await store.commit(session_id, chunk(order["fence"], "t-1", 0)).wait()).state.seq)
         case "changed":
             say(seq=await store.changed(session_id, order["after"]))
+        case "stray":
+            close_in_passing(Path(sys.argv[1]))
+            say(strayed=True)
         case "hold":
             await store._give(hold).wait()
             say(held=False)

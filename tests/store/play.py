@@ -22,7 +22,7 @@ from hames.store import MemoryDisk, MemoryStore, SqliteStore
 BY = {"principal": "user", "client": "test", "connectionId": "c-1"}
 SNAPSHOT = {"version": 1, "workspace": {"path": "/work", "device": 1, "inode": 2}}
 SNAPSHOT_DIGEST = "ab" * 32
-LIMITS: Mapping[str, int] = {**DEFAULTS, "gateMs": 20_000}
+LIMITS: Mapping[str, int] = {**DEFAULTS, "gateMs": 20_000, "reserveBytes": 64 * 1024}
 
 
 @dataclass

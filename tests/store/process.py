@@ -15,19 +15,25 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _unmeasured() -> dict[str, str]:
+    """The environment without coverage: the same code is measured here, and many of the others are killed."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+
+
 class Other:
     """The process of `other.py`, spoken to by lines."""
 
-    def __init__(self, directory: Path, *, humble: bool = False) -> None:
+    def __init__(self, directory: Path, *, through: str | None = None, wait: bool = True) -> None:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
         self.process = subprocess.Popen(
-            [sys.executable, *(["-c", HUMBLE] if humble else []), str(ROOT / "tests/store/other.py"), str(directory)],
+            [sys.executable, *(["-c", through] if through else []), str(ROOT / "tests/store/other.py"), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**_unmeasured(), "PYTHONPATH": path},
             text=True,
         )
-        self.owner_id = self.hear()["owner"]
+        if wait:
+            self.owner_id = self.hear()["owner"]
 
     def tell(self, do: str, **order: Any) -> None:
         """Give an order."""
@@ -92,16 +98,23 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """Permissions hold for root too, in the program that is started by this; others need it not, and may not."""
 
 
-def close_from_outside(directory: Path) -> None:
+OLDER = """
+import runpy, sys
+from hames.store import schema
+schema.VERSION, schema.TABLES = 1, {1: schema.TABLES[1]}
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""A build of version 1, as far as a store can tell, in the program that is started by this."""
+
+
+NEWER_CLOSER = CLOSER.replace("sqlite3", "apsw").replace("apsw.connect", "apsw.Connection")
+"""The same with the library that the store uses, without its settings."""
+
+
+def close_from_outside(directory: Path, program: str = CLOSER) -> None:
     """Open, read and close the database by another program's SQLite."""
-    subprocess.run([sys.executable, "-c", CLOSER, str(directory / "store.db")], check=True)
-
-
-def close_in_passing(directory: Path) -> None:
-    """Open and close the database's files in this process, as a search through the directory does."""
-    for path in directory.glob("store.db*"):
-        with open(path, "rb") as stray:
-            stray.read(1)
+    subprocess.run([sys.executable, "-c", program, str(directory / "store.db")], check=True)
 
 
 @contextmanager
@@ -118,7 +131,7 @@ def locked(directory: Path) -> Iterator[None]:
 @contextmanager
 def other(directory: Path, *, humble: bool = False) -> Iterator[Other]:
     """One that is gone afterwards, in good order if it still can; a `humble` one keeps to file permissions."""
-    started = Other(directory, humble=humble)
+    started = Other(directory, through=HUMBLE if humble else None)
     try:
         yield started
     finally:

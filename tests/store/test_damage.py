@@ -287,16 +287,6 @@ async def test_the_shared_memory_and_a_witness_are_made_anew(disk_world: World, 
         assert (await store.commit("s-1", submission("t-1")).wait()).state.seq == 2
 
 
-async def test_a_newer_store_is_never_written(disk_world: World) -> None:
-    async with disk_world.open() as store:
-        await create(store)
-    edit(disk_world, "update meta set value = 99 where key = 'min_writer'")
-    assert (await fault(disk_world)).kind == "store_unavailable"
-
-    edit(disk_world, "update meta set value = 99 where key = 'min_reader'")
-    assert (await fault(disk_world)).kind == "session_incompatible"
-
-
 async def test_another_programs_database_is_refused(disk_world: World) -> None:
     async with disk_world.open() as store:
         await create(store)

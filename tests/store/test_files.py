@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import stat
@@ -13,12 +14,15 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import apsw
 import pytest
 
 from hames.protocol.errors import HarnessFault
 from hames.store import guards
 from hames.store.files import make_private
-from hames.store.guards import Gate, Witness, check_witness, network_file_system, process_state
+from hames.store.guards import Gate, Witness, check_witness, is_network, network_file_system, process_state
+from hames.store.owners import Owners
+from hames.store.schema import library, why_not
 from store.play import World, chunk, create, fill, running, submission, whole
 from store.process import other
 
@@ -35,7 +39,8 @@ async def test_a_store_is_the_users_alone_and_nothing_but_itself(disk_world: Wor
     async with disk_world.open() as store:
         await create(store)
         names = {path.name for path in disk_world.directory.iterdir()}
-        assert names == {"store.db", "store.db-wal", "store.db-shm", "gate.lock", "key", "live", "bell", "witness"}
+        made = {"store.db", "store.db-wal", "store.db-shm", "gate.lock", "key", "live", "bell", "witness"}
+        assert names - {"ballast"} == made
         assert len(os.listdir(disk_world.directory / "live")) == len(os.listdir(disk_world.directory / "bell")) == 1
 
     assert stat.S_IMODE(disk_world.directory.stat().st_mode) == 0o700
@@ -91,9 +96,14 @@ async def test_the_wal_is_moved_into_the_database_when_nothing_waits(disk_world:
         assert len(await whole(store)) == 700
 
 
-async def test_a_store_that_may_only_be_read_is_read_and_says_why_it_is_not_written(disk_world: World) -> None:
+@pytest.mark.parametrize("files", [0o600, 0o400], ids=["its directory", "its files too"])
+async def test_a_store_that_may_only_be_read_is_read_and_says_why_it_is_not_written(
+    disk_world: World, files: int
+) -> None:
     async with disk_world.open() as store:
         await create(store)
+    for path in disk_world.directory.glob("store.db*"):
+        path.chmod(files)
     disk_world.directory.chmod(0o500)
     try:
         with other(disk_world.directory, humble=True) as reader:
@@ -104,7 +114,10 @@ async def test_a_store_that_may_only_be_read_is_read_and_says_why_it_is_not_writ
             assert reader.ask("claim")["kind"] == "store_unavailable"
 
             disk_world.directory.chmod(0o700)
+            for path in disk_world.directory.glob("store.db*"):
+                path.chmod(0o600)
             assert reader.ask("submit", turn="t-1") == {"seq": 2}
+            assert reader.ask("load") == {"seq": 2}
     finally:
         disk_world.directory.chmod(0o700)
 
@@ -149,7 +162,41 @@ async def test_a_network_file_system_is_refused_with_the_reason(
         await store.open()
 
     assert caught.value.kind == "store_unavailable"
-    assert network_file_system(disk_world.directory) in kinds
+    assert "set HAMES_HOME to" in caught.value.message
+    assert caught.value.details["fileSystem"] == network_file_system(disk_world.directory) in kinds
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["nfs", "nfs4", "cifs", "smb3", "9p", "drvfs", "virtiofs", "vboxsf", "fuse", "fuse.sshfs", "fuse.rclone", "ceph"],
+)
+def test_file_systems_with_users_on_other_machines_are_told(kind: str) -> None:
+    assert is_network(kind)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuse.fuse-overlayfs", "fuseblk"])
+def test_local_file_systems_are_not(kind: str) -> None:
+    assert not is_network(kind)
+
+
+def test_a_sqlite_that_cannot_keep_a_store_is_not_used() -> None:
+    assert why_not("3.51.3", ["THREADSAFE=1"]) is None
+    assert "older" in str(why_not("3.40.1", []))
+    assert "OMIT_WAL" in str(why_not("3.54.0", ["OMIT_WAL", "THREADSAFE=1"]))
+    assert library().split()[0] == apsw.sqlite_lib_version()
+
+
+def test_a_live_file_that_somebody_is_stopped_at_is_left_to_him(tmp_path: Path) -> None:
+    (tmp_path / "live").mkdir()
+    with open(tmp_path / "live" / "mine", "w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        owners = Owners(tmp_path, "mine", lease_ms=1000, reaper=lambda: None)
+
+        owners.arrive()
+
+        other = Owners(tmp_path, "other", lease_ms=1000, reaper=lambda: None)
+        assert other.look("mine").alive
+    owners.leave()
 
 
 def test_the_gate_tells_who_holds_it(tmp_path: Path) -> None:

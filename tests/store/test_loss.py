@@ -45,12 +45,24 @@ def empty(path: Path) -> None:
     os.truncate(path, 0)
 
 
+FRAME_BYTES = 24 + 4096
+"""Of the WAL, behind its 32 bytes of header: a header and a page."""
+
+
+def used_bytes(path: Path) -> int:
+    """How much of a file holds something: behind the WAL's last frame there are zeros to be written over."""
+    data = path.read_bytes()
+    if path.name != "store.db-wal":
+        return len(data)
+    return 32 + -(-(len(data.rstrip(b"\0")) - 32) // FRAME_BYTES) * FRAME_BYTES
+
+
 def halve(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
+    os.truncate(path, used_bytes(path) // 2)
 
 
 def cut_last_byte(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 1)
+    os.truncate(path, used_bytes(path) - 1)
 
 
 def garble(path: Path) -> None:
@@ -60,7 +72,7 @@ def garble(path: Path) -> None:
 
 def garble_end(path: Path) -> None:
     with open(path, "r+b") as file:
-        file.seek(-5000, os.SEEK_END)
+        file.seek(used_bytes(path) - 5000)
         file.write(os.urandom(5000))
 
 

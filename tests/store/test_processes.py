@@ -14,8 +14,9 @@ import pytest
 from hames.core.limits import DEFAULTS
 from hames.ports import Owner
 from hames.protocol.errors import HarnessFault
+from store.damage import close_in_passing
 from store.play import World, check_chain, chunk, create, folded, running, stale_owner, submission, take, whole
-from store.process import close_from_outside, close_in_passing, locked, other
+from store.process import close_from_outside, locked, other
 
 pytestmark = pytest.mark.anyio
 

@@ -20,6 +20,12 @@ def rss_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def peak_mb(pid: int) -> float:
+    """The most memory it was ever resident with, in megabytes of 2**20 bytes."""
+    status = Path(f"/proc/{pid}/status").read_bytes()
+    return int(status.partition(b"VmHWM:")[2].split()[0]) / 1024
+
+
 def wakeups(pid: int) -> int:
     """How often its threads gave up the processor by themselves: each was a wait that ended or will."""
     total = 0

@@ -10,7 +10,7 @@ import anyio
 
 from hames.app import give_memory_back
 from hames.bench.bed import Bed, Place, median, stopwatch
-from hames.bench.stores import facts, opened, running
+from hames.bench.stores import fill, opened
 from hames.bench.table import Figure
 from hames.ports import Store
 from hames.server.frames import encode_lines
@@ -18,9 +18,6 @@ from hames.server.subscriptions import SEND_BYTES, SEND_EVENTS
 
 EVENTS = 100_000
 """What the rows speak of. A short run reads fewer and is scaled to it."""
-
-DRAFTS = 500
-"""Events written in one commit while the log is made."""
 
 HEAD = b'{"jsonrpc":"2.0","method":"event","params":{"subscriptionId":"u-1",'
 COPY = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
@@ -55,11 +52,7 @@ def measure(bed: Bed, names: Sequence[str]) -> list[Figure]:
 async def _in_process(home: Path, events: int, times: int) -> tuple[list[float], bytes, str]:
     """Milliseconds of each read, the wire bytes, and the cursor of their end."""
     async with opened(home) as store:
-        lease = await running(store, "s")
-        for first in range(0, events, DRAFTS):
-            await store.room()
-            pending = store.commit("s", facts(lease, first, DRAFTS))
-        await pending.wait()
+        await fill(store, "s", events)
         frames: list[bytes] = []
         cursor = await _read_all(store, frames.append)
         passed: list[float] = []

@@ -12,6 +12,9 @@ from hames.core.limits import DEFAULTS
 from hames.ports import Lease, Store
 from hames.store import SqliteStore
 
+DRAFTS = 500
+"""Events written in one commit while a long log is made."""
+
 BY = {"principal": "bench", "client": "hames-bench", "connectionId": "c-1"}
 TEXT = "the quick brown fox jumps over the lazy dog and runs on "
 """Of one event; with its envelope an event takes about 300 bytes."""
@@ -57,3 +60,20 @@ def facts(lease: Lease, first: int, count: int) -> Record:
         for number in range(first, first + count)
     )
     return Record(lease.fence, "t", drafts)
+
+
+async def fill(store: Store, session_id: str, events: int) -> None:
+    """A session whose turn runs and has told `events` facts."""
+    lease = await running(store, session_id)
+    for first in range(0, events, DRAFTS):
+        await store.room()
+        pending = store.commit(session_id, facts(lease, first, min(DRAFTS, events - first)))
+    await pending.wait()
+
+
+async def crowd(store: Store, sessions: int) -> None:
+    """Many sessions without turns."""
+    for number in range(sessions):
+        await store.room()
+        pending = store.commit(f"x-{number}", creation(store))
+    await pending.wait()

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hames.core.records import record
 from hames.core.state import Turn
 
 By = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draft:
     """An event that is decided but has no number yet."""
 
@@ -26,10 +27,10 @@ class Draft:
 # --- client commands ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubmitTurn:
     """Admit a turn. `digest` is over the canonical content, `key` the idempotency key. `repaired`: a lone surrogate
-    in the request was replaced."""
+    in the request was replaced. `only_repeat`: answer what the key was used for, or nothing."""
 
     turn_id: str
     input: tuple[Mapping[str, Any], ...]
@@ -43,11 +44,13 @@ class SubmitTurn:
     meta: Mapping[str, Any] | None = None
     queue_limit: int = 100
     repaired: bool = False
+    only_repeat: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CreateSession:
-    """Make the session, and admit a first turn in the same commit. `key` is unique in the store."""
+    """Make the session, and admit a first turn in the same commit. `key` is unique in the store. `only_repeat`: as
+    in `SubmitTurn`."""
 
     snapshot: Mapping[str, Any]
     snapshot_digest: str
@@ -58,9 +61,10 @@ class CreateSession:
     title: str | None = None
     metadata: Mapping[str, Any] | None = None
     turn: SubmitTurn | None = None
+    only_repeat: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateSession:
     """Change the title."""
 
@@ -68,21 +72,28 @@ class UpdateSession:
     by: By
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CloseSession:
     """Cancel what runs and what waits; closed once nothing runs."""
 
     by: By
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenSession:
     """Open a closed session; nothing on an open one."""
 
     by: By
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class CutLog:
+    """Say what a repair of the store could not keep of the log: `cut`, as in `log.recovered`."""
+
+    cut: Mapping[str, Any]
+
+
+@record
 class UpdateTurn:
     """Change a queued turn, never its place."""
 
@@ -92,7 +103,7 @@ class UpdateTurn:
     delivery: Literal["queue", "join"] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SteerTurn:
     """Speak to the running turn, if it is `expected`."""
 
@@ -105,7 +116,7 @@ class SteerTurn:
     repaired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CancelTurn:
     """Stop `turn_id`, or the running turn. `queue` says what those behind it do."""
 
@@ -116,7 +127,7 @@ class CancelTurn:
     cause: Literal["client", "disconnect", "shutdown"] = "client"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResumeQueue:
     """Lift a hold; nothing without one."""
 
@@ -126,7 +137,7 @@ class ResumeQueue:
 # --- attempt commands ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartTurn:
     """Start the turn at the head of the queue, or go on with the one whose attempt is gone (`previous`: why).
 
@@ -142,7 +153,7 @@ class StartTurn:
     drafts: tuple[Draft, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Record:
     """Facts of an attempt that leave the lifecycle as it is."""
 
@@ -151,7 +162,7 @@ class Record:
     drafts: tuple[Draft, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Boundary:
     """Between two steps: let in joins and steers. `step` is the one about to begin."""
 
@@ -197,12 +208,13 @@ ClientCommand = (
     | SteerTurn
     | CancelTurn
     | ResumeQueue
+    | CutLog
 )
 AttemptCommand = StartTurn | Record | Boundary | EndTurn
 Command = ClientCommand | AttemptCommand
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyRecord:
     """What an idempotency key was used for: the content's digest, and where the answer stands in the log."""
 
@@ -213,7 +225,7 @@ class KeyRecord:
     steer_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """What the store knows beyond the state, read in the same transaction.
 
@@ -226,7 +238,7 @@ class Known:
     fence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reply:
     """What the caller is told beside the state: which turn, which steer, and where in the log it stands.
 
@@ -244,7 +256,7 @@ class Reply:
     steered: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decision:
     """The events that follow from a command, in order, and the answer."""
 

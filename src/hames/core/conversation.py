@@ -11,10 +11,25 @@ from typing import Any, Literal, assert_never
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that is shown to the model. `artifact` stands for its bytes in digests and in what is printed."""
+
+    artifact: str
+    media_type: str
+    _data: bytes = field(repr=False)
+
+    @property
+    def data(self) -> bytes:
+        """The image itself."""
+        return self._data
+
+
+@dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the caller said: slots in order, already framed by role."""
+    """What the caller said: slots in order, already framed by role. `text` names the images."""
 
     text: str
+    images: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +59,14 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The one result of a call."""
+    """The one result of a call. `text` tells of the images."""
 
     call_id: str
     provider_id: str
     tool: str
     text: str
     is_error: bool = False
+    images: tuple[Picture, ...] = ()
 
 
 Message = UserMessage | AssistantMessage | ToolResult

@@ -20,6 +20,7 @@ from hames.core.commands import (
     CloseSession,
     Command,
     CreateSession,
+    CutLog,
     Decision,
     Draft,
     Ending,
@@ -76,6 +77,9 @@ def _decide_client(state: State, command: ClientCommand, known: Known) -> Decisi
             return _cancel(state, command, known)
         case ResumeQueue():
             return Decision(_lift(state, command.by))
+        case CutLog():
+            data = {"action": "cut", "reason": "damaged", "openCalls": [], "cut": command.cut}
+            return Decision((Draft("log.recovered", data),))
         case _:
             assert_never(command)
 
@@ -103,6 +107,8 @@ def _create(state: State, command: CreateSession, known: Known) -> Decision:
         return Decision(
             reply=Reply(turn_id=known.key.turn_id, session_id=known.key.session_id, seq=known.key.seq, repeated=True)
         )
+    if command.only_repeat:
+        return Decision()
     if state.status != "none":
         raise Refused("session_exists", sessionId=state.session_id)
     data: dict[str, Any] = {
@@ -123,6 +129,8 @@ def _submit(state: State, command: SubmitTurn, known: Known) -> Decision:
     if known.key is not None:
         _same_content(known.key, command.digest, command.key)
         return Decision(reply=Reply(turn_id=known.key.turn_id, seq=known.key.seq, repeated=True))
+    if command.only_repeat:
+        return Decision()
     if known.turn is not None:
         raise Refused("turn_exists", turnId=command.turn_id)
     _open(state)

@@ -11,11 +11,12 @@ Rule 3: a type that is not in the tables only moves the head: older builds read 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hames.core.commands import Draft
-from hames.core.state import FILES_NAMED, FOLD_VERSION, State, Turn
+from hames.core.records import record, replaced
+from hames.core.state import FILES_NAMED, FILES_NAMED_CHARS, FOLD_VERSION, State, Turn
 from hames.core.usage import usage_total
 
 TERMINAL_EVENTS: Mapping[str, str] = {
@@ -25,7 +26,7 @@ TERMINAL_EVENTS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """A numbered event, as `evolve` folds it."""
 
@@ -58,7 +59,7 @@ def number(state: State, drafts: Sequence[Draft], time: str) -> tuple[list[Event
         state = evolve(state, event)
         if draft.type in TERMINAL_EVENTS:
             folded = {**data, "fold": {"version": FOLD_VERSION, "digest": state.digest()}}
-            event = replace(event, data=folded)
+            event = Event(event.seq, time, draft.type, folded, draft.turn_id, draft.attempt)
         events.append(event)
     return events, state
 
@@ -68,7 +69,7 @@ def _evidence(turn: Turn) -> dict[str, Any]:
         "calls": dict(turn.calls),
         "files": list(turn.files),
         "filesChanged": turn.files_total,
-        "complete": turn.files_total <= FILES_NAMED,
+        "complete": turn.files_total == len(turn.files),
     }
 
 
@@ -79,7 +80,7 @@ def evolve(state: State, event: Event) -> State:
     change = _CHANGES.get(event.type)
     if change is None:
         return state.at(event.seq)
-    return replace(change(state, event), seq=event.seq, updated_at=event.time, ended=None)
+    return replaced(change(state, event), seq=event.seq, updated_at=event.time, ended=None)
 
 
 def fold(session_id: str, events: Iterable[Event]) -> State:
@@ -97,7 +98,7 @@ def _ended(state: State, event: Event) -> State:
     for member in ("text", "error", "cause", "forced", "undelivered"):
         if member in event.data:
             outcome[member] = event.data[member]
-    turn = replace(
+    turn = replaced(
         state.turns[turn_id],
         status=status,  # type: ignore[arg-type]
         ended_at=event.time,
@@ -107,7 +108,7 @@ def _ended(state: State, event: Event) -> State:
     turns = {key: value for key, value in state.turns.items() if key != turn_id}
     queue = tuple(waiting for waiting in state.queue if waiting != turn_id)
     was_running = state.running == turn_id
-    return replace(
+    return replaced(
         state,
         seq=event.seq,
         updated_at=event.time,
@@ -121,7 +122,7 @@ def _ended(state: State, event: Event) -> State:
 
 
 def _created(state: State, event: Event) -> State:
-    return replace(
+    return replaced(
         state,
         status="open",
         title=event.data.get("title"),
@@ -143,12 +144,12 @@ def _queued(state: State, event: Event) -> State:
         queued_seq=event.seq,
         key=data.get("idempotencyKey"),
     )
-    return replace(_with(state, turn), queue=(*state.queue, turn.turn_id), count=state.count + 1)
+    return replaced(_with(state, turn), queue=(*state.queue, turn.turn_id), count=state.count + 1)
 
 
 def _started(state: State, event: Event) -> State:
     turn = state.turns[event.turn_id or ""]
-    turn = replace(
+    turn = replaced(
         turn,
         status="running",
         attempt=event.data["attempt"],
@@ -157,22 +158,22 @@ def _started(state: State, event: Event) -> State:
         deadline_at=event.data["deadlineAt"],
     )
     queue = tuple(waiting for waiting in state.queue if waiting != turn.turn_id)
-    return replace(_with(state, turn), running=turn.turn_id, queue=queue, hold=state.hold if queue else None)
+    return replaced(_with(state, turn), running=turn.turn_id, queue=queue, hold=state.hold if queue else None)
 
 
 def _joined(state: State, event: Event) -> State:
-    turn = replace(
+    turn = replaced(
         state.turns[event.turn_id or ""],
         status="running",
         host=event.data["hostTurnId"],
         started_at=event.time,
     )
-    return replace(_with(state, turn), queue=tuple(w for w in state.queue if w != turn.turn_id))
+    return replaced(_with(state, turn), queue=tuple(w for w in state.queue if w != turn.turn_id))
 
 
 def _updated(state: State, event: Event) -> State:
     turn = state.turns[event.turn_id or ""]
-    return _with(state, replace(turn, delivery=event.data.get("delivery", turn.delivery)))
+    return _with(state, replaced(turn, delivery=event.data.get("delivery", turn.delivery)))
 
 
 def _cancel_requested(state: State, event: Event) -> State:
@@ -180,23 +181,23 @@ def _cancel_requested(state: State, event: Event) -> State:
     cancel: dict[str, Any] = {"by": data["by"], "at": event.time, "cause": data["cause"]}
     if "reason" in data:
         cancel["reason"] = data["reason"]
-    return _with(state, replace(state.turns[event.turn_id or ""], cancel=cancel))
+    return _with(state, replaced(state.turns[event.turn_id or ""], cancel=cancel))
 
 
 def _delivered(state: State, event: Event) -> State:
     given = set(event.data["steerIds"])
-    return replace(state, steers=tuple(steer for steer in state.steers if steer not in given))
+    return replaced(state, steers=tuple(steer for steer in state.steers if steer not in given))
 
 
 def _asked_model(state: State, event: Event) -> State:
     turn = state.turns[event.turn_id or ""]
-    return replace(_with(state, replace(turn, usage=turn.usage.asked())), usage=state.usage.asked())
+    return replaced(_with(state, replaced(turn, usage=turn.usage.asked())), usage=state.usage.asked())
 
 
 def _used(state: State, event: Event) -> State:
     counters = event.data["counters"]
     turn = state.turns[event.turn_id or ""]
-    return replace(_with(state, replace(turn, usage=turn.usage.add(counters))), usage=state.usage.add(counters))
+    return replaced(_with(state, replaced(turn, usage=turn.usage.add(counters))), usage=state.usage.add(counters))
 
 
 def _called(state: State, event: Event) -> State:
@@ -204,7 +205,7 @@ def _called(state: State, event: Event) -> State:
     if turn is None:
         return state
     outcome = event.data["outcome"]
-    return _with(state, replace(turn, calls={**turn.calls, outcome: turn.calls.get(outcome, 0) + 1}))
+    return _with(state, replaced(turn, calls={**turn.calls, outcome: turn.calls.get(outcome, 0) + 1}))
 
 
 def _changed(state: State, event: Event) -> State:
@@ -212,35 +213,39 @@ def _changed(state: State, event: Event) -> State:
     path = event.data["path"]
     if path in turn.files:
         return state
-    named = (*turn.files, path) if len(turn.files) < FILES_NAMED else turn.files
-    return _with(state, replace(turn, files=named, files_total=turn.files_total + 1))
+    has_room = len(turn.files) < FILES_NAMED and sum(map(len, turn.files)) + len(path) <= FILES_NAMED_CHARS
+    named = (*turn.files, path) if has_room else turn.files
+    return _with(state, replaced(turn, files=named, files_total=turn.files_total + 1))
 
 
 def _with(state: State, turn: Turn) -> State:
-    return replace(state, turns={**state.turns, turn.turn_id: turn})
+    return replaced(state, turns={**state.turns, turn.turn_id: turn})
 
 
 _CHANGES: Mapping[str, Callable[[State, Event], State]] = {
     "session.created": _created,
-    "session.resumed": lambda state, _: replace(state, status="open"),
-    "session.updated": lambda state, event: replace(state, title=event.data["title"]),
-    "session.closed": lambda state, _: replace(state, status="closed"),
+    "session.resumed": lambda state, _: replaced(state, status="open"),
+    "session.updated": lambda state, event: replaced(state, title=event.data["title"]),
+    "session.closed": lambda state, _: replaced(state, status="closed"),
     "turn.queued": _queued,
     "turn.started": _started,
     "turn.joined": _joined,
     "turn.updated": _updated,
     "turn.cancel_requested": _cancel_requested,
-    "turn.steered": lambda state, event: replace(state, steers=(*state.steers, event.data["steerId"])),
+    "turn.steered": lambda state, event: replaced(state, steers=(*state.steers, event.data["steerId"])),
     "steer.delivered": _delivered,
-    "queue.held": lambda state, event: replace(
+    "queue.held": lambda state, event: replaced(
         state, hold={"by": event.data["by"], "since": event.time, "cause": event.data["cause"]}
     ),
-    "queue.resumed": lambda state, _: replace(state, hold=None),
+    "queue.resumed": lambda state, _: replaced(state, hold=None),
     "model.requested": _asked_model,
     "usage.recorded": _used,
     "tool.completed": _called,
     "file.changed": _changed,
 }
+
+LIFECYCLE_EVENTS: frozenset[str] = frozenset({*_CHANGES, *TERMINAL_EVENTS})
+"""Types that change more of a state than its head."""
 
 
 def key_record(state: State, event: Event) -> tuple[str, KeyRecordParts] | None:

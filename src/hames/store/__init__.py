@@ -3,7 +3,8 @@
 Rule: importing this package stays cheap; SQLite is loaded when a store is opened.
 """
 
-from hames.store.memory import MemoryDisk, MemoryStore
+from hames.store.memory import MemoryStore
+from hames.store.memory_disk import MemoryDisk
 from hames.store.sqlite import SqliteStore
 
 __all__ = ["MemoryDisk", "MemoryStore", "SqliteStore"]

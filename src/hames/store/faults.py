@@ -23,30 +23,37 @@ _REASONS: dict[type[BaseException], str] = {
     apsw.PermissionsError: "permission is denied; check the permissions of the directory and its files",
     apsw.AuthError: "permission is denied; check the permissions of the directory and its files",
     apsw.IOError: "reading or writing it failed; check the disk",
-    apsw.CorruptError: "the database file is damaged; keep a copy of the directory, restore a backup of it",
-    apsw.NotADBError: "store.db is not a database; keep a copy of the directory, restore a backup of it",
+    apsw.CorruptError: "the database file is damaged; restore a backup of the directory, or run `hames repair`",
+    apsw.NotADBError: "store.db is not a database; restore a backup of the directory, or run `hames repair`",
 }
 
 
-def unavailable(directory: Path, why: str, **details: Any) -> HarnessFault:
-    """`store_unavailable`, naming the store and the reason."""
+_LASTING = (apsw.CorruptError, apsw.NotADBError)
+"""What no waiting cures."""
+
+
+def unavailable(directory: Path, why: str, *, retryable: bool = True, **details: Any) -> HarnessFault:
+    """`store_unavailable`, naming the store and the reason. `retryable`: waiting alone may cure it."""
     return HarnessFault(
         "store_unavailable",
         f"The store {directory} cannot be used: {why}.",
         boundary="artifact_store",
+        retryable=retryable,
         path=str(directory),
         why=why,
         **details,
     )
 
 
-def full(directory: Path) -> HarnessFault:
-    """`store_full`, naming the store."""
+def full(directory: Path, *, reserve_used: bool = False) -> HarnessFault:
+    """`store_full`, naming the store. `reserve_used`: what was kept for this day is being used to end what runs."""
+    used = " Its reserve is used to end what runs; nothing new is admitted." if reserve_used else ""
     return HarnessFault(
         "store_full",
-        f"The store {directory} has no room left. Free space on its file system; nothing acknowledged is lost.",
+        f"The store {directory} has no room left.{used} Free space on its file system; nothing acknowledged is lost.",
         boundary="artifact_store",
         path=str(directory),
+        reserveUsed=reserve_used,
     )
 
 
@@ -67,7 +74,8 @@ def _translated(error: BaseException, directory: Path) -> HarnessFault:
     if isinstance(error, apsw.Error):
         for kind, why in _REASONS.items():
             if isinstance(error, kind):
-                return unavailable(directory, why, sqlite=type(error).__name__)
+                passing = not issubclass(kind, _LASTING)
+                return unavailable(directory, why, retryable=passing, sqlite=type(error).__name__)
         return unavailable(directory, f"SQLite failed: {error}", sqlite=type(error).__name__)
     return HarnessFault("internal", f"The store failed at {type(error).__name__}.", boundary="artifact_store")
 
@@ -90,7 +98,7 @@ class Damage:
             return
         if error.kind == "session_corrupt":
             self._sessions.setdefault(error.details["sessionId"], error)
-        elif isinstance(error.__cause__, (apsw.CorruptError, apsw.NotADBError)) and self._store is None:
+        elif isinstance(error.__cause__, _LASTING) and self._store is None:
             self._store = error
 
     def refuse(self, session_id: str) -> None:

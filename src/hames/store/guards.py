@@ -29,11 +29,15 @@ _DMS_BYTE: Final = (128, 1)
 """SQLite's deadman switch in the -shm file (os_unix.c: `UNIX_SHM_DMS`)."""
 
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "afpfs", "webdav", "ceph", "lustre", "glusterfs"}
-    | {"vboxsf", "prl_fs", "vmhgfs"}
-    | {f"fuse.{name}" for name in ("sshfs", "rclone", "s3fs", "gcsfuse", "glusterfs", "davfs", "vmhgfs-fuse")}
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "afpfs", "webdav", "ceph", "lustre", "glusterfs", "gfs2", "ocfs2"}
+    | {"9p", "drvfs", "virtiofs", "vboxsf", "prl_fs", "vmhgfs"}
 )
-"""WAL needs memory that all users of a file share: "does not work over a network filesystem" (sqlite.org/wal.html)."""
+"""WAL needs memory that all users of a file share: "does not work over a network filesystem" (sqlite.org/wal.html).
+With those of the second row the others are on another kernel: the host of a virtual machine (9p is that of WSL too)."""
+
+_LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs", "fuseblk"})
+"""All other FUSE is taken for a network: what is behind it cannot be told. The first is what containers without root
+have for their root, over a local directory; the second is a local disk."""
 
 
 NOBODY = b" " * 20
@@ -61,10 +65,10 @@ class Gate:
             HarnessFault: `store_unavailable {pid, state}` of who holds it, after the limit.
         """
         deadline = time.monotonic() + (self._limit_ms / 1000 if patient else 0)
-        if not _lock_until(self._turnstile_fd, deadline):
+        if not lock_until(self._turnstile_fd, deadline):
             return self._refuse(patient)
         try:
-            if not _lock_until(self._gate_fd, deadline):
+            if not lock_until(self._gate_fd, deadline):
                 return self._refuse(patient)
         finally:
             fcntl.flock(self._turnstile_fd, fcntl.LOCK_UN)
@@ -96,7 +100,8 @@ class Gate:
         raise unavailable(self._directory, why, pid=pid, state=state)
 
 
-def _lock_until(fd: int, deadline: float) -> bool:
+def lock_until(fd: int, deadline: float) -> bool:
+    """Take an `flock` by `deadline`, of `time.monotonic`; False when somebody else held it for so long."""
     pause_s = GATE_POLL_FIRST_S
     while True:
         try:
@@ -203,11 +208,39 @@ def check_witness(directory: Path, seen: tuple[str, int] | None, store_id: str, 
         return
     why = (
         f"history was lost: {seen[1]} commits were made, {commits} are there; restore a backup, "
-        "or remove the file `witness` to go on with what is left"
+        "or run `hames repair` to go on with what is left"
     )
     if seen[0] != store_id:
-        why = "store.db is not the one that `witness` tells of; restore it, or remove `witness` to go on with this one"
-    raise unavailable(directory, why, historyLost=True, commitsWitnessed=seen[1], commitsFound=commits)
+        why = "store.db is not the one that `witness` tells of; restore it, or run `hames repair` to keep this one"
+    raise unavailable(directory, why, retryable=False, historyLost=True, commitsWitnessed=seen[1], commitsFound=commits)
+
+
+def refuse_network(directory: Path) -> None:
+    """Refuse a store on a network file system.
+
+    Raises:
+        HarnessFault: `store_unavailable {fileSystem}`.
+    """
+    kind = network_file_system(directory)
+    if kind is not None:
+        why = (
+            f"{kind} is a network file system, or one shared with another machine, where SQLite's WAL does not work; "
+            f"set HAMES_HOME to a directory on a local disk, as {_local_place()}"
+        )
+        raise unavailable(directory, why, retryable=False, fileSystem=kind)
+
+
+def _local_place() -> str:
+    """A directory that a store could be in; the user's own, if that is local."""
+    home = os.path.expanduser("~")
+    if os.path.isdir(home) and network_file_system(Path(home)) is None:
+        return os.path.join(home, ".local", "state", "hames")
+    return f"/var/tmp/hames-{os.getuid()}"
+
+
+def is_network(kind: str) -> bool:
+    """Whether a file system of this type, as in /proc/self/mountinfo, may have users on other machines."""
+    return kind in _NETWORK_FILE_SYSTEMS or (kind.startswith("fuse") and kind not in _LOCAL_FUSE)
 
 
 def network_file_system(directory: Path) -> str | None:
@@ -220,7 +253,7 @@ def network_file_system(directory: Path) -> str | None:
                 fields = line.split()
                 if fields[2] == number:
                     kind = fields[fields.index("-") + 1]
-                    return kind if kind in _NETWORK_FILE_SYSTEMS else None
+                    return kind if is_network(kind) else None
     except FileNotFoundError:
         return None
     return None

@@ -9,20 +9,23 @@ Rule 3: both stores go through `advance`, so they cannot decide or number differ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 from zlib import crc32
 
 import orjson
 
+from hames.core.artifacts import Content, separate
 from hames.core.commands import (
     Boundary,
     CancelTurn,
     CloseSession,
     Command,
     CreateSession,
+    CutLog,
+    Draft,
     EndTurn,
     KeyRecord,
     Known,
@@ -38,7 +41,8 @@ from hames.core.commands import (
     named_turn,
 )
 from hames.core.decide import decide
-from hames.core.session import Event, evolve, key_record, number, touched
+from hames.core.records import record
+from hames.core.session import LIFECYCLE_EVENTS, Event, evolve, key_record, number, touched
 from hames.core.state import State, Turn
 from hames.protocol.chain import cursor, encode_event, first_digest, next_digest
 
@@ -58,11 +62,13 @@ _PREFIX: Final = re.compile(
 _EVENT_AT: Final = b'","event":'
 
 
+_LIFECYCLE: Final = frozenset(type_.encode() for type_ in LIFECYCLE_EVENTS)
+
 _lasting: Final = attrgetter(*(f.name for f in fields(State) if f.name not in {"seq", "ended"}))
 """What of a state is stored; the head is stored apart, `ended` not at all."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Head:
     """Where a session's log stands: the folded state, the last event's digest, the running CRC."""
 
@@ -76,7 +82,7 @@ class Head:
         return cursor(self.state.seq, self.chain)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """An event as stored."""
 
@@ -86,7 +92,7 @@ class Row:
     line: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsedKey:
     """An idempotency key that was used up; `in_store` when it is unique in the store, not in the session."""
 
@@ -95,11 +101,12 @@ class UsedKey:
     record: KeyRecord
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """What a command appends, and what it changes beside the log. `turns` are those that changed.
 
-    `state` is as `evolve` left it; `head` forgets `ended`, which is of one moment and is not stored.
+    `state` is as `evolve` left it; `head` forgets `ended`, which is of one moment and is not stored. `contents` are
+    what the events refer to, each with the seq of the first that does; `named` those that were kept before them.
     """
 
     head: Head
@@ -109,6 +116,8 @@ class Step:
     turns: Mapping[str, Turn]
     keys: tuple[UsedKey, ...]
     reply: Reply
+    contents: Mapping[bytes, tuple[int, Content]]
+    named: Mapping[bytes, int]
 
 
 def empty_head(session_id: str) -> Head:
@@ -128,7 +137,16 @@ def advance(head: Head, command: Command, known: Known, *, now: str) -> Step:
     rows: list[Row] = []
     turns: dict[str, Turn] = {}
     used: list[tuple[Event, str, str, str | None, str | None]] = []
+    contents: dict[bytes, tuple[int, Content]] = {}
+    named: dict[bytes, int] = {}
     for draft in decision.drafts:
+        data, apart = separate(draft.type, draft.data)
+        if apart:
+            draft = Draft(draft.type, data, draft.turn_id, draft.attempt)
+            for content in apart:
+                contents.setdefault(content.digest, (state.seq + 1, content))
+        if draft.type == "tool.completed" and "artifact" in draft.data:
+            named.setdefault(bytes.fromhex(draft.data["artifact"]["sha256"]), state.seq + 1)
         (event,), state = number(state, (draft,), now)
         row = next_row(state.session_id, event, chain, crc)
         chain, crc = row.digest, row.crc
@@ -148,7 +166,8 @@ def advance(head: Head, command: Command, known: Known, *, now: str) -> Step:
         )
         for event, key, digest, turn_id, steer_id in used
     )
-    return Step(Head(state.at_rest(), chain, crc), state, tuple(events), tuple(rows), turns, keys, decision.reply)
+    head = Head(state.at_rest(), chain, crc)
+    return Step(head, state, tuple(events), tuple(rows), turns, keys, decision.reply, contents, named)
 
 
 def next_row(session_id: str, event: Event, chain: bytes, crc: int) -> Row:
@@ -183,17 +202,21 @@ def moved(before: State, after: State) -> bool:
     return _lasting(before) != _lasting(after)
 
 
-def refold(session_id: str, lines: list[bytes]) -> tuple[State, dict[str, Turn]]:
-    """The state and every turn that a whole log leads to, by this build's `evolve`."""
+def refold(session_id: str, lines: Iterable[bytes]) -> tuple[State, dict[str, Turn]]:
+    """The state and every turn that a whole log leads to, by this build's `evolve`. Most lines are not even parsed."""
     state = State(session_id)
     turns: dict[str, Turn] = {}
+    seq = 0
     for line in lines:
+        seq += 1
+        if type_in(line) not in _LIFECYCLE:
+            continue
         event = Event.of(event_in(line))
         state = evolve(state, event)
         turn = touched(state, event)
         if turn is not None:
             turns[turn.turn_id] = turn
-    return state.at_rest(), turns
+    return state.at(seq).at_rest(), turns
 
 
 def known_turn(command: Command, state: State) -> tuple[str | None, Turn | None]:
@@ -209,12 +232,17 @@ def weigh(command: Command) -> int:
         case CreateSession():
             return 8192 + (weigh(command.turn) if command.turn is not None else 0)
         case SubmitTurn() | SteerTurn() | UpdateTurn():
-            return 512 + sum(_text_bytes(slot) for slot in command.input or ())
+            told = len(command.instructions or "") if isinstance(command, SubmitTurn) else 0
+            return 512 + told + sum(_text_bytes(slot) for slot in command.input or ())
         case Record() | EndTurn() | StartTurn():
-            return 512 + sum(256 + _text_bytes(draft.data) for draft in command.drafts)
-        case UpdateSession() | CloseSession() | OpenSession() | CancelTurn() | ResumeQueue() | Boundary():
+            return 512 + sum(256 + _draft_bytes(draft) for draft in command.drafts)
+        case UpdateSession() | CloseSession() | OpenSession() | CancelTurn() | ResumeQueue() | Boundary() | CutLog():
             return 512
 
 
+def _draft_bytes(draft: Draft) -> int:
+    return _text_bytes(draft.data) + sum(_text_bytes(image) for image in draft.data.get("images", ()))
+
+
 def _text_bytes(value: Mapping[str, Any]) -> int:
-    return sum(len(member) for member in value.values() if isinstance(member, str))
+    return sum(len(member) for member in value.values() if isinstance(member, str | bytes))

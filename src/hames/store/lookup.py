@@ -6,7 +6,7 @@ Rule 2: no transaction stays open between two calls: a long reader would stop th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from zlib import crc32
@@ -14,10 +14,10 @@ from zlib import crc32
 import apsw
 
 from hames.core.state import Turn
-from hames.ports import Loaded, Owner, Page
+from hames.ports import Artifact, Loaded, Owner, Page
 from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
 from hames.protocol.errors import HamesError, HarnessFault, Refused
-from hames.store import rows
+from hames.store import blob_rows, removal, rows
 from hames.store.opening import ReadSide
 from hames.store.pages import Bounds, Damage, Sizes, corrupt, read_backward, read_forward
 from hames.store.schema import every, one
@@ -32,9 +32,23 @@ _PAGE: Final = (
 """`crc` is taken from the row of `max(id)` (sqlite.org/lang_select.html, "bare columns"). The rows come in the order of
 their key, as the table is scanned; were it otherwise, the CRC would not match."""
 
-_MATCH: Final = (
-    "(?2 is null or workspace = ?2) and (?3 is null or instr(casefold(ifnull(title, '') || char(10) || id), ?3))"
+GONE: Final = -1
+"""Instead of the head of a session that was deleted."""
+
+NEWEST: Final = 2**62
+"""Beyond the number of every session and turn."""
+
+_OF_WORKSPACE: Final = " and workspace = ?2"
+_OF_QUERY: Final = " and instr(casefold(ifnull(title, '') || char(10) || id), ?3)"
+"""A condition that does not apply is left out, never null: SQLite would not use an index for it."""
+
+_TURNS: Final = "select crc, doc from turn where session = ?1 and n < ?2 order by n desc limit ?4"
+_TURNS_OF: Final = "select crc, doc from turn where session = ?1 and n < ?2 and status = ?3 order by n desc limit ?4"
+_TURNS_FAILED: Final = (
+    "select crc, doc from turn where session = ?1 and n in (select n from turn where session = ?1 and n < ?2"
+    " and status = ?3 and status in ('failed', 'cancelled') order by n desc limit ?4) order by n desc"
 )
+"""Turns that failed are few among many: they have an index, whose own condition must stand here word for word."""
 
 
 class _Log:
@@ -54,7 +68,7 @@ class _Log:
         except apsw.CorruptError:
             raise self._damage(low, high) from None
         before, count, last, crc, text = found
-        if count != high - low or last != base + high or (before is None and low > 0):
+        if count != high - low or last != base + high or (before is None and low > 0) or not isinstance(text, bytes):
             raise self._damage(low, high)
         block: bytes = text
         proof = crc32(b"\n", crc32(block, before or 0))
@@ -67,7 +81,7 @@ class _Log:
         base = self._row.base
         good: list[bytes] = []
         after: list[bytes] = []
-        bad: list[int] = []
+        first_bad = last_bad = 0
         crc: int | None = 0 if low == 0 else None
         expected = low + 1
         select = "select id, crc, line from event where id >= ? and id <= ? order by id"
@@ -77,26 +91,25 @@ class _Log:
                 if seq == low:
                     crc = stored
                     continue
-                bad += range(expected, seq)
-                after = [] if expected < seq else after
-                line = text.encode(errors="replace")
+                if not expected <= seq <= high:
+                    # Keys that are out of order: the table itself is damaged.
+                    break
+                if expected < seq:
+                    first_bad, last_bad, after = first_bad or expected, seq - 1, []
+                line = text.encode(errors="replace") if isinstance(text, str) else b""
                 end = seq == self._row.seq and stored != self._row.crc
                 if crc is None or end or crc32(b"\n", crc32(line, crc)) != stored:
-                    bad.append(seq)
-                    after = []
-                elif bad:
+                    first_bad, last_bad, after = first_bad or seq, seq, []
+                elif first_bad:
                     after.append(line)
                 else:
                     good.append(line)
                 crc, expected = stored, seq + 1
         except (apsw.CorruptError, UnicodeError):
             after = []
-        bad += range(expected, high + 1)
         if expected <= high:
-            after = []
-        if not bad:
-            bad = [low + 1]
-        return Damage(bad[0], bad[-1], good, after)
+            first_bad, last_bad, after = first_bad or expected, high, []
+        return Damage(first_bad or low + 1, last_bad or low + 1, good, after)
 
 
 _Place = tuple[str, str, Bounds]
@@ -123,6 +136,7 @@ class Lookup:
         except apsw.CorruptError as error:
             raise rows.not_proved(session_id, 0, "the database file is damaged") from error
         if row is None:
+            removal.refuse(self._connection, session_id)
             raise Refused("session_not_found", sessionId=session_id)
         return row
 
@@ -131,12 +145,14 @@ class Lookup:
         return self._find(session_id).seq
 
     def heads(self, session_ids: Sequence[str]) -> dict[str, int]:
-        """The same for several; those that are not there are left out."""
+        """The same for several; `GONE` for those that were deleted, and those that never were are left out."""
         found: dict[str, int] = {}
         for session_id in session_ids:
             row = one(self._connection, "select head from session where id = ?", (session_id,))
             if row is not None:
                 found[session_id] = row[0]
+            elif removal.deleted_at(self._connection, session_id) is not None:
+                found[session_id] = GONE
         return found
 
     def version(self) -> int:
@@ -173,21 +189,23 @@ class Lookup:
     def turns(self, session_id: str, before: int | None, limit: int, status: str | None) -> tuple[list[Turn], str]:
         """As `Store.turns`."""
         row = self._find(session_id)
-        found = every(
-            self._connection,
-            "select crc, doc from turn where session = ?1 and (?2 is null or n < ?2) and (?3 is null or status = ?3)"
-            " order by n desc limit ?4",
-            (row.n, before, status, limit),
-        )
-        return [rows.turn_of(each, session_id) for each in found], cursor(row.seq, row.chain)
+        before = NEWEST if before is None else before
+        at = cursor(row.seq, row.chain)
+        if status in ("queued", "running"):
+            head, _, _ = rows.load(self._connection, row, self._key)
+            open_turns = [turn for turn in head.state.turns.values() if turn.status == status and turn.n < before]
+            return sorted(open_turns, key=lambda turn: -turn.n)[:limit], at
+        select = _TURNS if status is None else _TURNS_OF if status == "completed" else _TURNS_FAILED
+        found = every(self._connection, select, (row.n, before, status, limit))
+        return [rows.turn_of(each, session_id) for each in found], at
 
     def sessions(
         self, workspace: str | None, query: str | None, before: int | None, limit: int
     ) -> list[tuple[int, Loaded]]:
         """As `Store.sessions`."""
-        select = (
-            f"select {rows.COLUMNS} from session where (?1 is null or n < ?1) and {_MATCH} order by n desc limit ?4"
-        )
+        before = NEWEST if before is None else before
+        also = ("" if workspace is None else _OF_WORKSPACE) + ("" if query is None else _OF_QUERY)
+        select = f"select {rows.COLUMNS} from session where n < ?1{also} order by n desc limit ?4"
         found: list[tuple[int, Loaded]] = []
         while len(found) < limit:
             asked = limit - len(found)
@@ -202,6 +220,15 @@ class Lookup:
             if len(page) < asked:
                 break
         return found
+
+    def places(self, session_id: str, artifacts: Collection[str]) -> list[blob_rows.Place]:
+        """Where artifacts of a session are, in the order asked for."""
+        n = self._find(session_id).n
+        return [blob_rows.find(self._connection, n, artifact, session_id=session_id) for artifact in artifacts]
+
+    def artifacts(self, session_id: str, after: str | None, limit: int) -> list[Artifact]:
+        """As `Store.artifacts`."""
+        return blob_rows.page(self._connection, self._find(session_id).n, after, limit)
 
     def read(self, session_id: str, after: str | None, before: str | None, bounds: Bounds) -> Page:
         """As `Store.read`."""
@@ -256,8 +283,20 @@ class Lookup:
             raise corrupt(row.session_id, seq, "lies in a damaged part of the database file") from error
         if digest is None and seq <= row.seq:
             raise corrupt(row.session_id, seq, "is missing")
+        if digest is not None and digest[: len(hex_) // 2].hex() != hex_:
+            self._check_digest(row, seq, digest)
         check_cursor(text, seq, hex_, digest, row.seq)
         return seq
+
+    def _check_digest(self, row: rows.Stored, seq: int, digest: bytes) -> None:
+        """Before a cursor is called foreign: the digest that it differs from must be the one that was sent.
+
+        Raises:
+            HarnessFault: `session_corrupt`.
+        """
+        line = seq and one(self._connection, "select cast(line as blob) from event where id = ?", (row.base + seq,))
+        if line and not line[0].startswith(b'"cursor":"%b"' % cursor(seq, digest).encode()):
+            raise corrupt(row.session_id, seq, "has another digest than stands in its line")
 
 
 def _casefold(*values: Any) -> str:

@@ -11,8 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from anyio.lowlevel import checkpoint
@@ -21,59 +20,16 @@ from hames.core.commands import Command, KeyRecord, Known, named_key
 from hames.core.limits import DEFAULTS
 from hames.core.state import State, Turn
 from hames.core.times import rfc3339
-from hames.ports import Committed, Lease, Loaded, Owner, Page, Pending, ReaperRecord
+from hames.ports import COLLECT_GRACE_MS, Artifact, Committed, Lease, Loaded, Owner, Page, Pending, ReaperRecord, Spool
 from hames.protocol.chain import check_cursor, cursor, first_digest, parse_cursor
 from hames.protocol.errors import HarnessFault, Refused
 from hames.store.hub import Hub
 from hames.store.log import DIGEST_BYTES, NOT_OWNED, Head, advance, empty_head, event_in, known_turn
+from hames.store.memory_blobs import MemorySpool, find, name, page
+from hames.store.memory_disk import MemoryDisk, MemorySession
 from hames.store.pages import Bounds, Sizes, read_backward, read_forward
 from hames.store.snapshots import keyed_digest, matches, workspace_of
 from hames.store.ticket import Ticket
-
-
-@dataclass(slots=True)
-class _Session:
-    n: int
-    head: Head
-    lines: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-    turns: dict[str, Turn] = field(default_factory=dict)
-    keys: dict[str, KeyRecord] = field(default_factory=dict)
-    owner: str | None = None
-    fence: int = 0
-
-    @property
-    def session_id(self) -> str:
-        return self.head.state.session_id
-
-    @property
-    def head_seq(self) -> int:
-        return len(self.lines)
-
-    @property
-    def head_cursor(self) -> str:
-        return self.head.cursor
-
-    def fetch(self, low: int, high: int) -> bytes:
-        return b"\n".join(self.lines[low:high])
-
-    def digest(self, seq: int) -> bytes | None:
-        if seq == 0:
-            return first_digest(self.session_id)
-        return self.digests[seq - 1] if seq <= len(self.digests) else None
-
-
-class MemoryDisk:
-    """What several `MemoryStore` share. `clock_ns` tells how long an owner was silent."""
-
-    def __init__(self, *, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.clock_ns = clock_ns
-        self.store_id = secrets.token_hex(16)
-        self.key = secrets.token_bytes(32)
-        self.sessions: dict[str, _Session] = {}
-        self.keys: dict[str, KeyRecord] = {}
-        self.stores: dict[str, MemoryStore] = {}
-        self.heirs: dict[str, set[str]] = {}
 
 
 class MemoryStore:
@@ -131,6 +87,8 @@ class MemoryStore:
 
     def _commit(self, session_id: str, command: Command) -> Committed:
         session = self._disk.sessions.get(session_id)
+        if session is None:
+            self._disk.refuse_deleted(session_id)
         head = session.head if session is not None else empty_head(session_id)
         step = advance(head, command, self._known(session, head, command), now=rfc3339(_now_ms()))
         if step.reply.repeated:
@@ -139,23 +97,29 @@ class MemoryStore:
             reply_cursor = cursor(seq, original.digest(seq) or b"")
             return Committed(original.head.state, (), step.reply, original.head_cursor, reply_cursor)
         if session is None:
-            session = _Session(len(self._disk.sessions) + 1, head)
+            self._disk.made += 1
+            session = MemorySession(self._disk.made, head)
             self._disk.sessions[session_id] = session
         session.head = step.head
         session.lines += [row.line for row in step.rows]
         session.digests += [row.digest[:DIGEST_BYTES] for row in step.rows]
         session.turns.update(step.turns)
+        self._disk.blobs.keep(session.references, step.contents.values())
+        name(session.references, step.named)
         for used in step.keys:
             (self._disk.keys if used.in_store else session.keys)[used.key] = used.record
         for store in list(self._disk.stores.values()):
             store._hub.advance(session_id, session.head_seq)
-        return Committed(step.state, step.events, step.reply, step.head.cursor, step.head.cursor)
+        contents = {content.artifact: content.data for _, content in step.contents.values()}
+        return Committed(step.state, step.events, step.reply, step.head.cursor, step.head.cursor, contents)
 
-    def _known(self, session: _Session | None, head: Head, command: Command) -> Known:
+    def _known(self, session: MemorySession | None, head: Head, command: Command) -> Known:
         key = named_key(command)
         record: KeyRecord | None = None
         if key is not None and key[0] == "store":
             record = self._disk.keys.get(key[1])
+            if record is not None:
+                self._disk.refuse_deleted(record.session_id)
         elif key is not None and session is not None:
             record = session.keys.get(key[1])
         turn_id, turn = known_turn(command, head.state)
@@ -164,6 +128,23 @@ class MemoryStore:
         if turn_id is not None:
             turn = session.turns.get(turn_id)
         return Known(turn, record, session.fence if session.owner == self.owner_id else NOT_OWNED)
+
+    async def delete(self, session_id: str, *, by: str | None = None) -> str | Owner:
+        await checkpoint()
+        self._check_open()
+        at = self._disk.deleted.get(session_id)
+        if at is not None:
+            return at
+        session = self._find(session_id)
+        holder = self._owner(session.owner)
+        if holder is not None and holder.alive and not holder.mine:
+            return holder
+        del self._disk.sessions[session_id]
+        at = self._disk.deleted[session_id] = rfc3339(_now_ms())
+        self._disk.blobs.forget(session.references, (each.references for each in self._disk.sessions.values()))
+        for store in list(self._disk.stores.values()):
+            store._hub.forget(session_id)
+        return at
 
     async def room(self) -> None:
         await checkpoint()
@@ -174,7 +155,7 @@ class MemoryStore:
         await checkpoint()
         return self._loaded(self._find(session_id))
 
-    def _loaded(self, session: _Session) -> Loaded:
+    def _loaded(self, session: MemorySession) -> Loaded:
         created = event_in(session.lines[0])["data"]
         if not matches(created, session.head.state, self._disk.key):
             raise HarnessFault(
@@ -256,17 +237,52 @@ class MemoryStore:
         high = max(low, self._place(session, before) - 1)
         return read_backward(session, bounds, Sizes(), low=low, low_cursor=low_cursor, high=high)
 
-    def _place(self, session: _Session, text: str) -> int:
+    def _place(self, session: MemorySession, text: str) -> int:
         seq, hex_ = parse_cursor(text)
         check_cursor(text, seq, hex_, session.digest(seq), session.head_seq)
         return seq
 
-    def _find(self, session_id: str) -> _Session:
+    def _find(self, session_id: str) -> MemorySession:
         self._check_open()
         session = self._disk.sessions.get(session_id)
         if session is None:
+            self._disk.refuse_deleted(session_id)
             raise Refused("session_not_found", sessionId=session_id)
         return session
+
+    # --- artifacts ----------------------------------------------------------------------------------------
+
+    async def contents(self, session_id: str, artifacts: Collection[str]) -> Mapping[str, bytes]:
+        await checkpoint()
+        references = self._find(session_id).references
+        return {each: self._disk.blobs.read(references, each, session_id=session_id) for each in artifacts}
+
+    async def artifact(self, session_id: str, artifact: str) -> Artifact:
+        await checkpoint()
+        return find(self._find(session_id).references, artifact, session_id=session_id)
+
+    async def artifacts(self, session_id: str, *, after: str | None, limit: int) -> list[Artifact]:
+        await checkpoint()
+        return page(self._find(session_id).references, after, limit)
+
+    async def read_artifact(self, session_id: str, artifact: str, *, offset: int, length: int) -> bytes:
+        return (await self.contents(session_id, [artifact]))[artifact][offset : offset + length]
+
+    async def keep(self, session_id: str, spool: Spool, *, media_type: str, name: str) -> Artifact:
+        await checkpoint()
+        references = self._find(session_id).references
+        assert isinstance(spool, MemorySpool)
+        return self._disk.blobs.keep_spooled(references, spool, media_type=media_type, name=name)
+
+    def spool(self) -> Spool:
+        return MemorySpool()
+
+    async def collect(self, *, grace_ms: int = COLLECT_GRACE_MS) -> int:
+        await checkpoint()
+        self._check_open()
+        return self._disk.blobs.collect((each.references for each in self._disk.sessions.values()), grace_ms)
+
+    # --- heads --------------------------------------------------------------------------------------------
 
     def head(self, session_id: str) -> int:
         return self._hub.head(session_id)
@@ -284,7 +300,7 @@ class MemoryStore:
                 await waiter.wait()
             finally:
                 self._hub.leave(session_id, waiter)
-            self._check_open()
+            self._find(session_id)
         return session.head_seq
 
     # --- leases -------------------------------------------------------------------------------------------
@@ -307,6 +323,12 @@ class MemoryStore:
         session = self._find(session_id)
         if session.owner == self.owner_id:
             session.owner = None
+
+    async def release_all(self) -> None:
+        await checkpoint()
+        for session in self._disk.sessions.values():
+            if session.owner == self.owner_id:
+                session.owner = None
 
     async def owner(self, session_id: str) -> Owner | None:
         await checkpoint()

@@ -4,13 +4,15 @@ Rule 1: of two processes that make a store at once, one does, under the gate.
 Rule 2: the key is made before the database, the witness after it; so a database that is missing beside a witness was
 lost, and one that is missing without is being made.
 Rule 3: a store that may only be read is opened for reading; a commit says why it cannot be.
+Rule 4: a store of an older build is brought to this build's tables when it is opened for writing, after it has proved
+itself whole; one that may only be read stays as it is.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,29 +21,33 @@ from typing import Final
 
 import apsw
 
-from hames.store import schema
+from hames.store import migrations, schema
 from hames.store.faults import unavailable
-from hames.store.files import StoreFiles, make_database_file, make_private
+from hames.store.files import StoreFiles, make_database_file, make_private, sync
 from hames.store.guards import (
     Gate,
     Witness,
     check_witness,
     mirror_locks,
-    network_file_system,
     own_descriptors,
+    refuse_network,
 )
 
 KEY_BYTES: Final = 32
 
+REPAIRED: Final = "repaired"
+"""Holds a database that a repair made, whole and on the medium, until it has its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadSide:
-    """A connection for reading, whose store it is, and its key."""
+    """A connection for reading, whose store it is and of which version, and its key."""
 
     connection: apsw.Connection
     store_id: str
     key: bytes
     files: StoreFiles
+    version: int
 
     def close(self) -> None:
         """Close it."""
@@ -90,16 +96,18 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
     """
     if not directory.exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kind = network_file_system(directory)
-    if kind is not None:
-        raise unavailable(
-            directory, f"{kind} is a network file system, where SQLite's WAL does not work; use a local one"
-        )
+    refuse_network(directory)
     gate = Gate(directory, limit_ms=limits["gateMs"])
     connection: apsw.Connection | None = None
     witness: Witness | None = None
     try:
         make_private(directory)
+        if (directory / REPAIRED).exists():
+            gate.enter()
+            try:
+                finish_repair(directory)
+            finally:
+                gate.leave()
         before = own_descriptors(directory)
         if not _is_made(directory):
             _make(directory, gate, limits)
@@ -109,9 +117,14 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
         connection = schema.connect(directory, write=True, busy_ms=limits["gateMs"])
         meta, writable = schema.inspect(connection, directory)
         if not writable:
-            raise unavailable(directory, "a newer build wrote it and lets this one only read")
+            raise schema.incompatible(directory, meta.version, "write")
         check_witness(directory, seen, meta.store_id, meta.commits)
         schema.check_size(connection, directory)
+        if meta.version < schema.VERSION:
+            connection.close()
+            migrations.migrate(directory, gate, limits=limits)
+            connection = schema.connect(directory, write=True, busy_ms=limits["gateMs"])
+            meta, _ = schema.inspect(connection, directory)
         mirror_locks(directory, before)
         files = StoreFiles(directory, _sqlites(directory, before), gate_fd=gate.fileno())
         return WriteSide(connection, meta, key, files, gate, witness)
@@ -134,6 +147,9 @@ def open_for_reading(
     """
     if files is not None:
         files.check()
+    else:
+        refuse_network(directory)
+        refuse_unfinished(directory)
     key = read_key(directory)
     before = own_descriptors(directory) if files is None else {}
     seen = _witnessed(directory)
@@ -141,13 +157,42 @@ def open_for_reading(
     try:
         meta, _ = schema.inspect(connection, directory)
         check_witness(directory, seen, meta.store_id, meta.commits)
+        migrations.stand_in(connection, meta.version)
         if guard:
             with suppress(OSError):
                 mirror_locks(directory, before)
-        return ReadSide(connection, meta.store_id, key, files or StoreFiles(directory, _sqlites(directory, before)))
+        files = files or StoreFiles(directory, _sqlites(directory, before))
+        return ReadSide(connection, meta.store_id, key, files, meta.version)
     except BaseException:
         connection.close()
         raise
+
+
+def refuse_unfinished(directory: Path) -> None:
+    """Refuse a store whose repair was cut short: its new database waits to take its place.
+
+    Raises:
+        HarnessFault: `store_unavailable`.
+    """
+    if (directory / REPAIRED).exists():
+        raise unavailable(directory, "its repair was cut short; any process that may write to it finishes that")
+
+
+def finish_repair(directory: Path) -> None:
+    """Give a repaired database its place; called with the gate held, again after it was cut short.
+
+    The WAL goes first: SQLite would apply it to whatever database lies beside it.
+    """
+    ready = directory / REPAIRED
+    if not ready.exists():
+        return
+    if (ready / "store.db").exists():
+        for name in ("store.db-wal", "store.db-shm"):
+            (directory / name).unlink(missing_ok=True)
+        sync(directory)
+        (ready / "store.db").rename(directory / "store.db")
+        sync(directory)
+    shutil.rmtree(ready)
 
 
 def _sqlites(directory: Path, before: Mapping[int, str]) -> dict[str, int]:
@@ -168,7 +213,7 @@ def read_key(directory: Path) -> bytes:
     except FileNotFoundError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise unavailable(directory, "its file `key` is missing or damaged; restore it from a backup")
+        raise unavailable(directory, "its file `key` is missing or damaged; restore it from a backup", retryable=False)
     return key
 
 
@@ -195,7 +240,7 @@ def _is_made(directory: Path) -> bool:
         size = 0
     if size == 0 and _witnessed(directory) is not None:
         why = "store.db is missing or empty, though commits were made; restore it, or move the directory away"
-        raise unavailable(directory, why, historyLost=True)
+        raise unavailable(directory, why, retryable=False, historyLost=True)
     return size > 0 and (directory / "witness").exists()
 
 
@@ -210,13 +255,19 @@ def _make(directory: Path, gate: Gate, limits: Mapping[str, int]) -> None:
             if schema.is_new(connection):
                 _make_key(directory)
                 schema.create(connection, directory)
+                # So that a store whose WAL is taken away is still known as ours, with its history lost.
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             meta, _ = schema.inspect(connection, directory)
         finally:
             connection.close()
         witness = Witness(directory, write=True)
         witness.write(meta.store_id, meta.commits)
         witness.close()
-        _sync_directory(directory)
+        sync(directory)
+        # The directories above may be as new: without them what is acknowledged here would be lost with the power.
+        for above in directory.absolute().parents:
+            with suppress(OSError):
+                sync(above)
     finally:
         gate.leave()
 
@@ -233,16 +284,5 @@ def _make_key(directory: Path) -> None:
     try:
         os.write(descriptor, secrets.token_bytes(KEY_BYTES))
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
     finally:
         os.close(descriptor)

@@ -21,6 +21,7 @@ import orjson
 
 from hames.core.times import rfc3339
 from hames.ports import Owner, ReaperRecord
+from hames.store.guards import lock_until
 
 _SIZE: Final = 1024
 """Of a live file: written whole with one `pwrite`, so a reader never sees parts of two."""
@@ -28,6 +29,9 @@ _SIZE: Final = 1024
 _BEAT_AT: Final = 8
 _BEAT_FORM: Final = b'{"beat":%20d,'
 """The beat stands first and has a fixed width: a beat is one `pwrite` of 20 bytes."""
+
+HOLD_S: Final = 1.0
+"""For the lock of this process's own new file."""
 
 _SETTLE_NS: Final = 20_000_000
 """A directory that changed later than this before it was listed may change again without a new time stamp."""
@@ -91,9 +95,12 @@ class Owners:
         self.sweep()
         while True:
             fd = os.open(self._live / self.owner_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            # Who looks whether this process is dead holds the lock for a moment; who is stopped at it keeps that file.
+            if not lock_until(fd, time.monotonic() + HOLD_S):
+                with suppress(FileNotFoundError):
+                    os.unlink(self._live / self.owner_id)
             # Between open and flock another process may have taken the file for a dead one's.
-            if os.fstat(fd).st_nlink > 0:
+            elif os.fstat(fd).st_nlink > 0:
                 break
             os.close(fd)
         os.pwrite(fd, self._record_of_this(), 0)

@@ -90,6 +90,10 @@ class Bounds:
     max_bytes: int
     types: frozenset[bytes] | None = None
 
+    def pass_over(self, block: bytes) -> bool:
+        """No line of the block is of `types`: seen without a look at each, a hundred times faster."""
+        return self.types is not None and not any(b'"type":"%b"' % type_ in block for type_ in self.types)
+
     @staticmethod
     def of(limit: int, max_bytes: int, types: Sequence[str] | None) -> Bounds:
         """From the arguments of `Store.read`."""
@@ -177,8 +181,9 @@ def read_forward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_curs
         filling.scanned_bytes += len(block) + 1
         if bounds.types is None:
             looked = filling.add_block(block, upto - at)
-            last = filling.blocks[-1]
-            last = last[last.rfind(b"\n") + 1 :]
+            last = _last(filling.blocks[-1])
+        elif bounds.pass_over(block):
+            looked, last = upto - at, _last(block)
         else:
             lines = block.split(b"\n")
             looked = filling.add_lines(lines)
@@ -200,7 +205,8 @@ def read_backward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_cur
         down = max(low, at - filling.rows(sizes))
         damaged = False
         try:
-            lines = log.fetch(down, at).split(b"\n")
+            block = log.fetch(down, at)
+            lines = block.split(b"\n")
         except Damage as damage:
             lines, damaged = damage.after, True
             if not lines and filling.count == 0:
@@ -210,12 +216,17 @@ def read_backward(log: Lines, bounds: Bounds, sizes: Sizes, *, low: int, low_cur
         filling.scanned_bytes += size_bytes
         if at == high and lines:
             last_cursor = cursor_in(lines[-1])
-        at -= filling.add_lines(lines[::-1])
+        passed = not damaged and bounds.pass_over(block)
+        at -= len(lines) if passed else filling.add_lines(lines[::-1])
         if damaged:
             if filling.count == 0:
                 raise corrupt(log.session_id, at)
             break
     return Page(_ended(filling.blocks[::-1]), filling.count, high, last_cursor, log.head_seq, log.head_cursor)
+
+
+def _last(block: bytes) -> bytes:
+    return block[block.rfind(b"\n") + 1 :]
 
 
 def _ended(blocks: list[bytes]) -> bytes:
@@ -227,7 +238,7 @@ def corrupt(session_id: str, seq: int, why: str = "does not match its checksum")
     """`session_corrupt`, naming the event."""
     return HarnessFault(
         "session_corrupt",
-        f"Event {seq} of session {session_id} {why}. Events before it can be read. Keep a copy of the store.",
+        f"Event {seq} of session {session_id} {why}. Events before it can be read. See `hames verify`.",
         boundary="artifact_store",
         sessionId=session_id,
         seq=seq,

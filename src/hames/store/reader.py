@@ -9,7 +9,8 @@ Rule 2: a question that was cancelled is answered to nobody; the thread never wa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
@@ -59,6 +60,7 @@ class Reader:
         self._side: ReadSide | None = None
         self._lookup: Lookup | None = None
         self._seen_version = 0
+        self._open = threading.Lock()
         self.has_bell = False
 
     def start(self) -> None:
@@ -83,6 +85,22 @@ class Reader:
         self._queue.put((ticket, question))
         return await ticket.wait()
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Nothing of the store is open here meanwhile, and questions wait: another thread of this process opens it
+        for writing. SQLite has one shared memory for all connections of a process, and who opened it on a read-only
+        file system leaves it so for those that come (os_unix.c: `unixShmNode.isReadonly`).
+        """
+        with self._open:
+            if self._side is not None:
+                self._side.close()
+                self._side = self._lookup = None
+            yield
+
+    def share(self, files: StoreFiles) -> None:
+        """From now on read the files that this process's writer has; called while this is `apart`."""
+        self._files = files
+
     def hear(self, session_ids: list[str]) -> None:
         """A bell rang for these sessions, or for any: look, if somebody waits. Called from any thread."""
         if not session_ids or any(self._hub.is_watched(session_id) for session_id in session_ids):
@@ -105,10 +123,11 @@ class Reader:
                 self._answer(ticket, outcome)
             if self._lookup is not None and self._lookup.is_followed and self._queue.empty():
                 self._outcome(Lookup.look_ahead)
-        if self._side is not None:
-            self._side.close()
-        elif self._files is not None:
-            self._files.close()
+        with self._open:
+            if self._side is not None:
+                self._side.close()
+            elif self._files is not None:
+                self._files.close()
 
     def _pause_s(self) -> float | None:
         if not self._hub.watched():
@@ -117,11 +136,12 @@ class Reader:
 
     def _outcome(self, question: Callable[[Lookup], Any]) -> Any:
         try:
-            lookup = self._ready()
-            assert self._side is not None
-            # One transaction a question: what it reads in several statements is of one moment.
-            with self._side.connection:
-                return question(lookup)
+            with self._open:
+                lookup = self._ready()
+                assert self._side is not None
+                # One transaction a question: what it reads in several statements is of one moment.
+                with self._side.connection:
+                    return question(lookup)
         except HamesError as error:
             self._damage.note(error)
             return error

@@ -22,7 +22,7 @@ from hames.core.state import State, Turn, state_from_json, turn_from_json
 from hames.protocol.errors import HarnessFault, Refused
 from hames.store.log import DIGEST_BYTES, Head, event_in, refold
 from hames.store.pages import corrupt
-from hames.store.schema import SEQ_BITS, SESSION_VERSION, every, one
+from hames.store.schema import SEQ_BITS, SESSION_VERSION, one
 from hames.store.snapshots import matches
 
 COLUMNS = "n, id, head, chain, crc, state_digest, mac, fence, owner, min_reader"
@@ -72,7 +72,10 @@ def find(connection: apsw.Connection, key: bytes, session_id: str) -> Stored | N
 def stored(row: tuple[Any, ...], key: bytes) -> Stored:
     """A row of `COLUMNS`, proved."""
     n, session_id, seq, chain, crc, state_digest, mac, fence, owner, min_reader = row
-    if not compare_digest(mac, seal(key, session_id, seq, chain, crc=crc, state_digest=state_digest)):
+    # A damaged table may hold values of other types.
+    is_formed = all(isinstance(each, bytes) for each in (chain, state_digest, mac))
+    is_formed = is_formed and isinstance(seq, int) and isinstance(crc, int)
+    if not is_formed or not compare_digest(mac, seal(key, session_id, seq, chain, crc=crc, state_digest=state_digest)):
         raise not_proved(session_id, seq, "its head does not match its seal")
     return Stored(n, session_id, seq, chain, crc, state_digest, fence, owner, min_reader)
 
@@ -106,7 +109,7 @@ def first_event(connection: apsw.Connection, row: Stored) -> Mapping[str, Any]:
     if found is None:
         raise corrupt(row.session_id, 1, "is missing")
     crc, text = found
-    line = text.encode()
+    line = _bytes(text)
     if crc32(b"\n", crc32(line)) != crc:
         raise corrupt(row.session_id, 1)
     data: Mapping[str, Any] = event_in(line)["data"]
@@ -115,24 +118,24 @@ def first_event(connection: apsw.Connection, row: Stored) -> Mapping[str, Any]:
 
 def _state(connection: apsw.Connection, row: Stored) -> tuple[State, dict[str, Turn]]:
     found = one(connection, "select doc from state where n = ?", (row.n,))
-    text = "" if found is None else found[0]
-    if digest_of(text.encode()) != row.state_digest:
+    text = b"" if found is None else _bytes(found[0])
+    if digest_of(text) != row.state_digest:
         raise not_proved(row.session_id, row.seq, "its state does not match its seal")
     state = state_from_json(orjson.loads(text))
     if state is not None:
         # The state is stored when it changes; events that only move the head leave it.
         return replace(state, seq=row.seq), {}
-    lines = every(
-        connection, "select line from event where id > ? and id <= ? order by id", (row.base, row.base + row.seq)
+    lines = connection.execute(
+        "select line from event where id > ? and id <= ? order by id", (row.base, row.base + row.seq)
     )
-    return refold(row.session_id, [line.encode() for (line,) in lines])
+    return refold(row.session_id, (line.encode() for (line,) in lines))
 
 
 def not_proved(session_id: str, seq: int, why: str) -> HarnessFault:
     """`session_corrupt` for a session whose row and log do not belong together."""
     return HarnessFault(
         "session_corrupt",
-        f"Session {session_id} does not prove itself: {why}. Nothing was changed. Keep a copy of the store.",
+        f"Session {session_id} does not prove itself: {why}. Nothing was changed. See `hames verify`.",
         boundary="artifact_store",
         sessionId=session_id,
         seq=seq,
@@ -148,9 +151,14 @@ def turn_row(connection: apsw.Connection, n: int, turn_id: str, *, session_id: s
 def turn_of(found: tuple[int, str], session_id: str) -> Turn:
     """A turn from `(crc, doc)`."""
     crc, doc = found
-    if crc32(doc.encode()) != crc:
+    if crc32(_bytes(doc)) != crc:
         raise not_proved(session_id, 0, "a turn's row does not match its checksum")
     return turn_from_json(orjson.loads(doc))
+
+
+def _bytes(text: object) -> bytes:
+    """A stored text; empty, which matches no checksum, where a damaged table holds something else."""
+    return text.encode() if isinstance(text, str) else b""
 
 
 def key_row(connection: apsw.Connection, scope: int, key: str) -> KeyRecord | None:

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from hames.ports import ReaperRecord
 from hames.protocol.errors import HarnessFault
 from hames.store.bell import Bell
+from hames.store.blobs import BlobFiles
+from hames.store.collecting import DailyCollecting
 from hames.store.faults import FOREIGN, Damage, translate
 from hames.store.hub import Hub
 from hames.store.opening import WriteSide, open_for_reading, open_for_writing, why_read_only
 from hames.store.owners import Owners, new_owner_id
 from hames.store.reader import Reader
-from hames.store.schema import VERSION
-from hames.store.ticket import Ticket
+from hames.store.reserve import Reserve
+from hames.store.schema import library
+from hames.store.shelf import Shelf
+from hames.store.ticket import Job, Ticket
 from hames.store.transaction import Transaction
-from hames.store.writer import Batch, Job, Writer
+from hames.store.writer import Batch, Writer
 
 Calls = tuple[Callable[[Batch], object], Callable[[Ticket[Any], Any], object], Callable[[Mapping[str, int]], object]]
 """What the threads call: `report`, `answer`, `moved`."""
@@ -36,10 +38,11 @@ class Running:
     writer: Writer
     reader: Reader
     bell: Bell | None
+    shelf: Shelf
 
-    def write(self, ticket: Ticket[Any], work: Callable[[Transaction], Any], weight_bytes: int) -> None:
-        """Give the writer a job."""
-        self.writer.give(Job(ticket, work, weight_bytes))
+    def write(self, jobs: list[Job]) -> None:
+        """Give the writer jobs."""
+        self.writer.give(jobs)
 
     def close(self, limit_s: float) -> None:
         """Write what was given, give back leases, end the threads; in a thread, at most `limit_s` for each."""
@@ -82,11 +85,17 @@ def _open(
     read_only = why_read_only(directory)
     side: WriteSide | None = None
     if read_only is None:
-        side = open_for_writing(directory, limits)
-        key, store_id = side.key, side.meta.store_id
-    else:
+        try:
+            side = open_for_writing(directory, limits)
+            key, store_id, version = side.key, side.meta.store_id, side.meta.version
+        except HarnessFault as fault:
+            # A newer build may still let this one read.
+            if fault.kind != "session_incompatible":
+                raise
+            read_only = fault.details["why"]
+    if side is None:
         probe = open_for_reading(directory, limits, guard=False)
-        key, store_id = probe.key, probe.store_id
+        key, store_id, version = probe.key, probe.store_id, probe.version
         probe.close()
     damage = Damage()
     files = None if side is None else side.files.for_reading()
@@ -98,19 +107,30 @@ def _open(
         if batch.heads and bell is not None:
             bell.ring(owners.others(), batch.heads)
 
-    writer = Writer(directory, owners, limits=limits, report=publish, damage=damage)
+    def reopen() -> WriteSide:
+        with reader.apart():
+            opened = open_for_writing(directory, limits)
+            reader.share(opened.files.for_reading())
+            return opened
+
+    blobs = BlobFiles(directory)
+    reserve = Reserve(directory, limits["reserveBytes"])
+    writer = Writer(directory, owners, report=publish, damage=damage, blobs=blobs, reserve=reserve, reopen=reopen)
     if side is not None:
         writer.adopt(side)
+        writer.put_off(DailyCollecting(blobs).step)
+        writer.put_off(Transaction.remove_some)
+        writer.put_off(lambda _: reserve.keep())
     identity: dict[str, Any] = {
         "storeId": store_id,
-        "schemaVersion": VERSION,
-        "sqlite": apsw.sqlite_lib_version(),
+        "schemaVersion": version,
+        "sqlite": library(),
     }
     if read_only is not None:
         identity["readOnly"] = read_only
     writer.start()
     reader.start()
-    return Running(key, identity, owners, writer, reader, bell)
+    return Running(key, identity, owners, writer, reader, bell, Shelf(directory, blobs, reader))
 
 
 def _appear(directory: Path, owners: Owners, reader: Reader, side: WriteSide) -> Bell | None:

@@ -8,7 +8,8 @@ Rule 3: a store that was not opened answers with a fault, never by opening itsel
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,14 +17,25 @@ import anyio
 
 from hames.core.commands import Command
 from hames.core.state import State, Turn
-from hames.ports import Committed, Lease, Loaded, Owner, Page, Pending, ReaperRecord
-from hames.protocol.errors import HarnessFault
+from hames.ports import (
+    COLLECT_GRACE_MS,
+    Artifact,
+    Committed,
+    Lease,
+    Loaded,
+    Owner,
+    Page,
+    Pending,
+    ReaperRecord,
+    Spool,
+)
+from hames.protocol.errors import HamesError, HarnessFault
 from hames.store.hub import Hub
 from hames.store.log import weigh
 from hames.store.pages import Bounds
 from hames.store.snapshots import keyed_digest
 from hames.store.tail import Tail
-from hames.store.ticket import Ticket
+from hames.store.ticket import Job, Ticket
 from hames.threads import LoopPort
 
 if TYPE_CHECKING:
@@ -33,6 +45,10 @@ if TYPE_CHECKING:
 ROOM_JOBS: Final = 4096
 ROOM_BYTES: Final = 8 * 2**20
 """What may wait to be written: beyond, `room` holds callers back, and a model's stream with them."""
+
+REMOVE_S: Final = 1.0
+"""For the rows of a deleted session to go before that is answered: those of some 100,000 events. The session is gone
+already."""
 
 CLOSE_S: Final = 30
 """For what was given to be written and the threads to end, whatever the disk does."""
@@ -51,6 +67,7 @@ class SqliteStore:
         self._running: Running | None = None
         self._opening = anyio.Lock()
         self._port: LoopPort | None = None
+        self._outbox: list[Job] = []
         self._jobs = 0
         self._job_bytes = 0
         self._roomy: anyio.Event | None = None
@@ -95,6 +112,7 @@ class SqliteStore:
 
     async def aclose(self) -> None:
         async with self._opening:
+            self._hand_over()
             running, self._running = self._running, None
             if running is None:
                 return
@@ -124,8 +142,16 @@ class SqliteStore:
         else:
             self._jobs += 1
             self._job_bytes += weight_bytes
-            self._running.write(ticket, work, weight_bytes)
+            if not self._outbox and self._port is not None:
+                self._port.later(self._hand_over)
+            self._outbox.append(Job(ticket, work, weight_bytes))
         return ticket
+
+    def _hand_over(self) -> None:
+        """Give the writer what the loop's tasks gave in this round of theirs: one batch, and one change of threads."""
+        outbox, self._outbox = self._outbox, []
+        if self._running is not None:
+            self._running.write(outbox)
 
     def _settle(self, batch: Batch) -> None:
         for job, outcome in batch.outcomes:
@@ -142,7 +168,14 @@ class SqliteStore:
 
     def _moved(self, heads: Mapping[str, int]) -> None:
         for session_id, seq in heads.items():
-            self._hub.advance(session_id, seq)
+            if seq < 0:
+                self._forget(session_id)
+            else:
+                self._hub.advance(session_id, seq)
+
+    def _forget(self, session_id: str) -> None:
+        self._hub.forget(session_id)
+        self._tail.forget(session_id)
 
     def _has_room(self) -> bool:
         return self._jobs < ROOM_JOBS and self._job_bytes < ROOM_BYTES
@@ -152,6 +185,17 @@ class SqliteStore:
             if self._roomy is None:
                 self._roomy = anyio.Event()
             await self._roomy.wait()
+
+    async def delete(self, session_id: str, *, by: str | None = None) -> str | Owner:
+        outcome: str | Owner = await self._give(lambda transaction: transaction.delete(session_id, by)).wait()
+        if isinstance(outcome, Owner):
+            return outcome
+        self._forget(session_id)
+        with anyio.move_on_after(REMOVE_S), suppress(HamesError):
+            # What is left then, and after a failure, is removed by whoever has time.
+            while await self._give(lambda transaction: transaction.remove_some()).wait():
+                pass
+        return outcome
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -194,6 +238,33 @@ class SqliteStore:
         self._hub.advance(session_id, page.head_seq)
         return page
 
+    # --- artifacts ------------------------------------------------------------------------------------------
+
+    async def contents(self, session_id: str, artifacts: Collection[str]) -> Mapping[str, bytes]:
+        return await self._ready().shelf.contents(session_id, artifacts)
+
+    async def artifact(self, session_id: str, artifact: str) -> Artifact:
+        return await self._ready().shelf.artifact(session_id, artifact)
+
+    async def artifacts(self, session_id: str, *, after: str | None, limit: int) -> list[Artifact]:
+        return await self._ready().shelf.artifacts(session_id, after=after, limit=limit)
+
+    async def read_artifact(self, session_id: str, artifact: str, *, offset: int, length: int) -> bytes:
+        shelf = self._ready().shelf
+        return await shelf.read(session_id, artifact, offset=offset, length=length, give=self._give)
+
+    async def keep(self, session_id: str, spool: Spool, *, media_type: str, name: str) -> Artifact:
+        shelf = self._ready().shelf
+        return await shelf.keep(session_id, spool, media_type=media_type, name=name, give=self._give)
+
+    def spool(self) -> Spool:
+        return self._ready().shelf.spool()
+
+    async def collect(self, *, grace_ms: int = COLLECT_GRACE_MS) -> int:
+        return await self._ready().shelf.collect(grace_ms, self._give)
+
+    # --- heads ----------------------------------------------------------------------------------------------
+
     def head(self, session_id: str) -> int:
         return self._hub.head(session_id)
 
@@ -223,6 +294,10 @@ class SqliteStore:
 
     async def release(self, session_id: str) -> None:
         await self._give(lambda transaction: transaction.release(session_id)).wait()
+
+    async def release_all(self) -> None:
+        if self._running is not None:
+            await self._give(lambda transaction: transaction.release_all()).wait()
 
     async def owner(self, session_id: str) -> Owner | None:
         return await self._ready().reader.ask(lambda lookup: lookup.owner(session_id))

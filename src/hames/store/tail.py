@@ -85,6 +85,10 @@ class Tail:
         kept.add(lines, self._session_bytes)
         self._sessions.move_to_end(session_id)
 
+    def forget(self, session_id: str) -> None:
+        """The session is gone."""
+        self._sessions.pop(session_id, None)
+
     def read(self, session_id: str, after: str | None, bounds: Bounds, *, head: int) -> Page | None:
         """A page after a cursor that stands here; None where the store must be asked, as when it knows of more."""
         kept = self._sessions.get(session_id)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import apsw
 
-from hames.core.commands import Command, CreateSession, KeyRecord, Known, named_key
+from hames.core.commands import CancelTurn, CloseSession, Command, CreateSession, EndTurn, KeyRecord, Known, named_key
 from hames.core.state import Turn, state_to_json, turn_to_json
-from hames.ports import Committed, Lease, Owner
+from hames.ports import Artifact, Committed, Lease, Owner
 from hames.protocol.chain import cursor
 from hames.protocol.errors import Refused
-from hames.store import rows
-from hames.store.faults import Damage
+from hames.store import blob_rows, removal, rows
+from hames.store.blobs import BlobFiles, FileSpool
+from hames.store.faults import Damage, full
 from hames.store.log import (
     DIGEST_BYTES,
     NOT_OWNED,
@@ -32,8 +33,11 @@ from hames.store.log import (
     moved,
 )
 from hames.store.owners import Owners
-from hames.store.schema import SEQ_BITS, SESSION_VERSION, one
+from hames.store.schema import PLAIN_SESSION_VERSION, SEQ_BITS, SESSION_VERSION, one
 from hames.store.snapshots import workspace_of
+
+ENDING: Final = (EndTurn, CancelTurn, CloseSession)
+"""Commands that are given the last room of a disk: they end what runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,9 @@ class Scene:
     key: bytes
     owners: Owners
     damage: Damage
+    blobs: BlobFiles
+    is_tight: bool = False
+    """The disk is full, and what little room there is belongs to what ends a turn."""
 
 
 class Transaction:
@@ -64,6 +71,7 @@ class Transaction:
     def __init__(self, scene: Scene, cache: Mapping[str, Held], *, epoch: int, now: str) -> None:
         self.changed: dict[str, Held] = {}
         self.appended: dict[str, int] = {}
+        self.removed: set[str] = set()
         self.lines: list[tuple[str, int, list[bytes]]] = []
         self.dirty = False
         self._scene = scene
@@ -81,7 +89,7 @@ class Transaction:
 
         Raises:
             Refused: by `decide`, or because a newer build wrote the session.
-            HarnessFault: `session_corrupt`.
+            HarnessFault: `session_corrupt`, `store_full`.
         """
         self._scene.damage.refuse(session_id)
         held = self._session(session_id)
@@ -90,19 +98,27 @@ class Transaction:
         if step.reply.repeated:
             return self._repeated(session_id, step)
         if step.events:
+            if not isinstance(command, ENDING):
+                self._need_room()
             self._append(session_id, held, step, command)
         at = step.head.cursor
-        return Committed(step.state, step.events, step.reply, at, at)
+        contents = {content.artifact: content.data for _, content in step.contents.values()}
+        return Committed(step.state, step.events, step.reply, at, at, contents)
+
+    def _need_room(self) -> None:
+        if self._scene.is_tight:
+            raise full(self._scene.blobs.directory, reserve_used=True)
 
     def _session(self, session_id: str) -> Held | None:
         held = self.changed.get(session_id)
         if held is not None:
             return held
         held = self._cache.get(session_id)
-        if held is not None and held.epoch == self._epoch:
+        if held is not None and held.epoch == self._epoch and session_id not in self.removed:
             return held
         row = rows.find(self._connection, self._scene.key, session_id)
         if row is None:
+            removal.refuse(self._connection, session_id)
             return None
         if held is not None and held.head.chain == row.chain and row.min_reader <= SESSION_VERSION:
             held = replace(held, fence=row.fence, owner=row.owner, epoch=self._epoch)
@@ -122,6 +138,8 @@ class Transaction:
         if key is not None and (held is not None or key[0] == "store"):
             scope = 0 if key[0] == "store" or held is None else held.n
             record = rows.key_row(self._connection, scope, key[1])
+            if record is not None and scope == 0:
+                removal.refuse(self._connection, record.session_id)
         if held is None:
             return Known(None, record, NOT_OWNED)
         turn_id, turn = known_turn(command, head.state)
@@ -148,6 +166,8 @@ class Transaction:
         before = held.head.state if held is not None else None
         if held is None:
             held = Held(self._new_session(session_id, command), step.head, b"", 0, None, self._epoch)
+        if step.contents or step.named:
+            self._keep(held.n, step)
         base = held.n << SEQ_BITS
         self._events += [(base + row.seq, row.digest[:DIGEST_BYTES], row.crc, row.line.decode()) for row in step.rows]
         for used in step.keys:
@@ -172,15 +192,93 @@ class Transaction:
         self.appended[session_id] = step.head.state.seq
         self.lines.append((session_id, step.rows[0].seq, [row.line for row in step.rows]))
 
+    def _keep(self, n: int, step: Step) -> None:
+        blob_rows.keep(self._connection, self._scene.blobs, n, step.contents.values(), now=self._now)
+        blob_rows.name(self._connection, n, step.named)
+        self._connection.execute(
+            "update session set min_reader = ?1 where n = ?2 and min_reader < ?1", (SESSION_VERSION, n)
+        )
+
+    def keep_spooled(self, session_id: str, spool: FileSpool, *, media_type: str, name: str) -> Artifact:
+        """As `Store.keep`."""
+        self._need_room()
+        n = self._existing(session_id).n
+        self.dirty = True
+        return blob_rows.keep_spooled(
+            self._connection, n, spool, seq=0, media_type=media_type, name=name, now=self._now
+        )
+
+    def begin_collecting(self, now_ms: int, every_ms: int) -> bool:
+        """Whether so long has gone since the last collection of the store; if so, one begins now."""
+        last = one(self._connection, "select value from meta where key = 'collected'")
+        if last is not None and last[0] <= now_ms < last[0] + every_ms:
+            return False
+        if one(self._connection, "select 1 from blob limit 1") is None:
+            return False
+        self._connection.execute("insert or replace into meta values ('collected', ?)", (now_ms,))
+        self.dirty = True
+        return True
+
+    def use(self, digest: bytes) -> None:
+        """A content that no event refers to was used."""
+        self.dirty = True
+        blob_rows.used(self._connection, digest, now=self._now)
+
+    def collect(self, before: str) -> int:
+        """Remove some contents that nobody refers to, last used `before`; how many."""
+        collected = blob_rows.collect(self._connection, self._scene.blobs, before=before)
+        self.dirty = self.dirty or self._connection.changes() > 0
+        return collected
+
+    def sweep(self, folder: str, older_than_s: float) -> int:
+        """Remove files of `blobs/<folder>` that were given up; how many."""
+        return blob_rows.sweep(self._connection, self._scene.blobs, folder, older_than_s=older_than_s)
+
     def _new_session(self, session_id: str, command: Command) -> int:
         workspace = workspace_of(command.snapshot) if isinstance(command, CreateSession) else None
         (n,) = one(
             self._connection,
             "insert into session (id, head, chain, crc, state_digest, mac, fence, min_reader, workspace)"
             " values (?, 0, x'', 0, x'', x'', 0, ?, ?) returning n",
-            (session_id, SESSION_VERSION, workspace),
+            (session_id, PLAIN_SESSION_VERSION, workspace),
         )
         return int(n)
+
+    def delete(self, session_id: str, by: str | None) -> str | Owner:
+        """As `Store.delete`. A session that does not prove itself can be deleted all the same."""
+        at = removal.deleted_at(self._connection, session_id)
+        if at is not None:
+            return at
+        row = one(self._connection, "select n, owner, min_reader from session where id = ?", (session_id,))
+        if row is None:
+            raise Refused("session_not_found", sessionId=session_id)
+        n, owner, min_reader = row
+        if min_reader > SESSION_VERSION:
+            raise Refused("session_incompatible", sessionId=session_id, needs=min_reader, supported=SESSION_VERSION)
+        holder = None if owner is None else self._scene.owners.look(owner)
+        if holder is not None and holder.alive and not holder.mine:
+            return holder
+        self.dirty = True
+        self._forget(session_id, n)
+        removal.bury(self._connection, n, session_id, by=by, now=self._now)
+        return self._now
+
+    def _forget(self, session_id: str, n: int) -> None:
+        """What earlier commands of this transaction would still write of a session is not written."""
+        self.removed.add(session_id)
+        self.changed.pop(session_id, None)
+        self.appended.pop(session_id, None)
+        self._moved.discard(session_id)
+        self.lines = [entry for entry in self.lines if entry[0] != session_id]
+        self._events = [row for row in self._events if row[0] >> SEQ_BITS != n]
+        self._turns = {place: turn for place, turn in self._turns.items() if place[0] != n}
+
+    def remove_some(self) -> bool:
+        """Remove a little of what was deleted; whether there is more."""
+        before = self._connection.total_changes()
+        more = removal.remove_some(self._connection, self._scene.blobs)
+        self.dirty = self.dirty or self._connection.total_changes() > before
+        return more
 
     def claim(self, session_id: str, *, force: bool) -> Lease | Owner:
         """As `Store.claim`."""
@@ -201,12 +299,16 @@ class Transaction:
             self._lease(session_id, held, owner=None, fence=held.fence)
 
     def release_all(self) -> None:
-        """Give every lease of this process back."""
+        """As `Store.release_all`."""
         self._connection.execute("update session set owner = null where owner = ?", (self._owner_id,))
         self.dirty = self.dirty or self._connection.changes() > 0
+        for session_id, held in {**self._cache, **self.changed}.items():
+            if held.owner == self._owner_id:
+                self.changed[session_id] = replace(held, owner=None)
 
     def touch(self) -> None:
         """Commit though nothing changed: to see that it works."""
+        self._need_room()
         self.dirty = True
 
     def _existing(self, session_id: str) -> Held:
@@ -232,7 +334,10 @@ class Transaction:
             )
         if self._moved:
             docs = [self._seal_state(session_id) for session_id in self._moved]
-            self._connection.executemany("insert or replace into state (n, doc) values (?, ?)", docs)
+            # Not `or replace`: it would empty columns that a newer build has added.
+            self._connection.executemany(
+                "insert into state (n, doc) values (?, ?) on conflict (n) do update set doc = excluded.doc", docs
+            )
         self._connection.executemany(
             "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ? where n = ?",
             [self._session_values(session_id) for session_id in self.appended.keys() | self._moved],

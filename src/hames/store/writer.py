@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ import apsw
 
 from hames.core.times import rfc3339
 from hames.protocol.errors import HamesError, HarnessFault
-from hames.store.faults import FOREIGN, Damage, translate, unavailable
+from hames.store.blobs import BlobFiles
+from hames.store.faults import FOREIGN, Damage, full, translate, unavailable
 from hames.store.files import keep_key
-from hames.store.opening import WriteSide, open_for_writing, why_read_only
+from hames.store.opening import WriteSide, why_read_only
 from hames.store.owners import Owners
+from hames.store.reserve import Reserve
 from hames.store.schema import CHECKPOINT_PAGES, one
-from hames.store.ticket import Ticket
+from hames.store.ticket import Job, Ticket
 from hames.store.transaction import Held, Scene, Transaction
 
 BATCH_JOBS: Final = 512
@@ -39,29 +42,23 @@ IDLE_S: Final = 0.05
 """Nothing was given for so long: a checkpoint delays nobody. Callers that each wait for an answer leave the queue empty
 for moments."""
 
-BUSY_CHECKPOINT_PAGES: Final = 4 * CHECKPOINT_PAGES
+BUSY_CHECKPOINT_PAGES: Final = 4096
 """16 MiB: beyond this a checkpoint is made though jobs wait; recovery of it takes 7 ms."""
 
 CACHED_SESSIONS: Final = 4096
 """Sessions whose state is kept between batches; beyond, all are loaded anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Something to do within a transaction, and who waits for it."""
-
-    ticket: Ticket[Any]
-    work: Callable[[Transaction], Any]
-    weight_bytes: int = 512
-
-
 Outcome = tuple[Job, Any]
+
+Chore = Callable[[Transaction], bool]
+"""Something that is done when nothing waits, a little at a time; True while there is more of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a transaction gave: the outcome of each job, the heads that moved, and the lines that moved them: session,
-    first seq, lines."""
+    """What a transaction gave: the outcome of each job, the heads that moved (0 of a session that was deleted), and the
+    lines that moved them: session, first seq, lines."""
 
     outcomes: list[Outcome]
     heads: Mapping[str, int]
@@ -69,27 +66,34 @@ class Batch:
 
 
 class Writer:
-    """Owns the write side of the store. `report` is called in the thread, after each batch."""
+    """Owns the write side of the store. `report` is called in the thread, after each batch; `reopen` too, when the
+    store could only be read before and its directory may be written to now."""
 
     def __init__(
         self,
         directory: Path,
         owners: Owners,
         *,
-        limits: Mapping[str, int],
         report: Callable[[Batch], object],
         damage: Damage,
+        blobs: BlobFiles,
+        reserve: Reserve,
+        reopen: Callable[[], WriteSide],
     ) -> None:
         self._directory = directory
         self._owners = owners
-        self._limits = limits
         self._report = report
         self._damage = damage
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._reopen = reopen
+        self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="hames-writer", daemon=True)
+        self._left: list[Job] = []
         self._side: WriteSide | None = None
         self._closed: HarnessFault | None = None
         self._sessions: dict[str, Held] = {}
+        self._blobs = blobs
+        self._reserve = reserve
+        self._chores: deque[Chore] = deque()
         self._commits = 0
         self._epoch = 0
         self._wal_pages = 0
@@ -112,9 +116,13 @@ class Writer:
         self._wal_pages = 0
         side.connection.set_wal_hook(self._grown)
 
-    def give(self, job: Job) -> None:
-        """Put a job behind the others."""
-        self._queue.put(job)
+    def give(self, jobs: list[Job]) -> None:
+        """Put jobs behind the others."""
+        self._queue.put(jobs)
+
+    def put_off(self, chore: Chore) -> None:
+        """Do a chore when nothing waits; given before `start`, or from the thread."""
+        self._chores.append(chore)
 
     def stop(self) -> None:
         """Do what was given, give back leases, close, end."""
@@ -143,28 +151,36 @@ class Writer:
 
     def _take(self) -> tuple[list[Job], bool]:
         """Everything that waits, to the bounds of a batch; False with the last."""
-        job = self._next()
-        batch: list[Job] = []
-        size_bytes = 0
-        while job is not None:
-            batch.append(job)
-            size_bytes += job.weight_bytes
-            if len(batch) >= BATCH_JOBS or size_bytes >= BATCH_BYTES:
-                return batch, True
+        batch, self._left = _cut(self._left) if self._left else ([], [])
+        while not self._left:
             try:
-                job = self._queue.get_nowait()
+                jobs = self._queue.get_nowait() if batch else self._next()
             except Empty:
                 return batch, True
-        return batch, False
+            if jobs is None:
+                return batch, False
+            batch, self._left = _cut(batch + jobs)
+        return batch, True
 
-    def _next(self) -> Job | None:
-        """Wait for a job; meanwhile, once it seems that none comes soon, tidy up."""
-        if self._is_due(CHECKPOINT_PAGES):
+    def _next(self) -> list[Job] | None:
+        """Wait for jobs; meanwhile, once it seems that none come soon, tidy up."""
+        tidying = self._is_due(CHECKPOINT_PAGES)
+        while tidying or self._chores:
             try:
                 return self._queue.get(timeout=IDLE_S)
             except Empty:
                 self._checkpoint(CHECKPOINT_PAGES)
+                self._do_chore()
+                tidying = False
         return self._queue.get()
+
+    def _do_chore(self) -> None:
+        """A little of what was put off. What fails is left to another process or another day."""
+        if self._chores:
+            chore = self._chores.popleft()
+            [(_, more)] = self._work([Job(Ticket(), chore)]).outcomes
+            if more is True:
+                self._chores.append(chore)
 
     def _work(self, batch: list[Job]) -> Batch:
         try:
@@ -176,6 +192,7 @@ class Writer:
             return _failed(batch, translate(error, self._directory))
         try:
             side.files.check()
+            self._look_for_room()
             return self._transact(side, batch)
         except HarnessFault as fault:
             self._end(fault)
@@ -201,7 +218,7 @@ class Writer:
             why = why_read_only(self._directory)
             if why is not None:
                 raise unavailable(self._directory, why, readOnly=True)
-            side = open_for_writing(self._directory, self._limits)
+            side = self._reopen()
             self._owners.arrive()
             self.adopt(side)
             return side
@@ -217,16 +234,30 @@ class Writer:
         except Exception as error:
             _roll_back(side.connection)
             if len(batch) == 1:
-                return _failed(batch, translate(error, self._directory))
+                return self._failed(side, batch, translate(error, self._directory))
         outcomes: list[Outcome] = []
         heads: dict[str, int] = {}
         lines: list[tuple[str, int, list[bytes]]] = []
         for job in batch:
+            self._look_for_room()
             alone = self._transact(side, [job])
             outcomes += alone.outcomes
             heads.update(alone.heads)
             lines += alone.lines
         return Batch(outcomes, heads, lines)
+
+    def _failed(self, side: WriteSide, batch: list[Job], fault: HarnessFault) -> Batch:
+        """The outcome of one job. On a full disk it is tried again with the room of the reserve, which only what ends a
+        turn is given."""
+        if fault.kind != "store_full":
+            return _failed(batch, fault)
+        if self._reserve.give_up():
+            return self._transact(side, batch)
+        return _failed(batch, full(self._directory, reserve_used=self._reserve.is_used))
+
+    def _look_for_room(self) -> None:
+        if self._reserve.is_used:
+            self._reserve.make()
 
     def _once(self, side: WriteSide, batch: list[Job]) -> Batch:
         connection = side.connection
@@ -234,11 +265,13 @@ class Writer:
         (commits,) = one(connection, "update meta set value = value + 1 where key = 'commits' returning value")
         epoch = self._epoch if commits == self._commits + 1 else self._epoch + 1
         now = rfc3339(time.time_ns() // 1_000_000)
-        scene = Scene(connection, side.key, self._owners, self._damage)
+        tight = self._reserve.is_used
+        scene = Scene(connection, side.key, self._owners, self._damage, self._blobs, is_tight=tight)
         transaction = Transaction(scene, self._sessions, epoch=epoch, now=now)
         outcomes = [(job, _attempt(job, transaction)) for job in batch]
         if transaction.dirty:
             transaction.flush()
+            side.files.make_room()
             connection.execute("commit")
             side.files.confirm()
             self._commits = commits
@@ -249,9 +282,16 @@ class Writer:
         if len(self._sessions) > CACHED_SESSIONS:
             self._sessions.clear()
         self._sessions.update(transaction.changed)
+        if transaction.removed:
+            self._take_leave(transaction.removed)
         if transaction.dirty:
             self._witness(side, commits)
-        return Batch(outcomes, transaction.appended, transaction.lines)
+        return Batch(outcomes, transaction.appended | dict.fromkeys(transaction.removed, 0), transaction.lines)
+
+    def _take_leave(self, session_ids: set[str]) -> None:
+        for session_id in session_ids:
+            self._sessions.pop(session_id, None)
+        self.put_off(Transaction.remove_some)
 
     def _witness(self, side: WriteSide, commits: int) -> None:
         # The commit stands whatever happens here. A witness that is behind only sees less, and a key that is missing
@@ -291,6 +331,16 @@ class Writer:
         except FOREIGN:
             # No room, or a disk that fails: the commits stand in the WAL, and the next one will say it.
             return
+
+
+def _cut(jobs: list[Job]) -> tuple[list[Job], list[Job]]:
+    """A batch within its bounds, and what is left; at least one job."""
+    size_bytes = 0
+    for count, job in enumerate(jobs, 1):
+        size_bytes += job.weight_bytes
+        if size_bytes >= BATCH_BYTES or count >= BATCH_JOBS:
+            return jobs[:count], jobs[count:]
+    return jobs, []
 
 
 def _attempt(job: Job, transaction: Transaction) -> Any:

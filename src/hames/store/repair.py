@@ -1,0 +1,255 @@
+"""The repair of a store: a backup, then what proves itself is kept, in one commit or by one rename.
+
+Rule 1: nobody else has the store open: who lives is named, and whoever comes waits at the gate.
+Rule 2: whatever ends it, the store is either as it was or repaired; the backup is on the medium before.
+Rule 3: the number of the store's epoch goes up, so that everybody can tell.
+Rule 4: a database that SQLite can read and finds whole is mended where it is; else what can be read is put into a new
+one (`rebuild.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from hames.core.times import rfc3339
+from hames.protocol.errors import HarnessFault
+from hames.store import migrations, schema
+from hames.store.faults import FOREIGN, translate, unavailable
+from hames.store.files import make_directory, sync
+from hames.store.guards import Gate, Witness, refuse_network
+from hames.store.opening import finish_repair, read_key
+from hames.store.owners import Owners, new_owner_id
+from hames.store.rebuild import rebuild
+from hames.store.salvage import Salvage, Salvaged
+from hames.store.schema import every, one
+
+COMPANY_MS: Final = 500
+"""For others who have the database open for a moment."""
+
+KEPT_RAW: Final = ("store.db", "store.db-wal", "store.db-shm", "witness", "key")
+"""Copied byte for byte where SQLite cannot make a copy."""
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What a repair did. `history_lost`: the whole store went back; `removed` rows belonged to no session."""
+
+    backup: str = ""
+    epoch: int = 0
+    rebuilt: bool = False
+    history_lost: bool = False
+    salvaged: list[Salvaged] = field(default_factory=list)
+    removed: int = 0
+
+    @property
+    def loses(self) -> bool:
+        """Events were lost, or may have been."""
+        return self.history_lost or self.removed > 0 or any(each.is_cut for each in self.salvaged)
+
+
+def refuse_company(directory: Path) -> None:
+    """Go on only if no other process has the store open.
+
+    Raises:
+        HarnessFault: `store_unavailable {pids}`.
+    """
+    owners = Owners(directory, new_owner_id(), lease_ms=0, reaper=lambda: None)
+    alive = [owner for owner in map(owners.look, owners.others()) if owner.alive]
+    if alive:
+        names = ", ".join(f"{owner.pid} on {owner.host}" for owner in alive)
+        why = f"it is in use by process {names}; end it, then repair"
+        raise unavailable(directory, why, pids=[owner.pid for owner in alive])
+
+
+def repair_store(directory: Path, limits: Mapping[str, int], *, session_id: str | None = None) -> RepairReport:
+    """Repair the store in `directory`, or one session of it. Called when `verify_store` found something.
+
+    Raises:
+        HarnessFault: `store_unavailable {pids?}`: in use, without its key, or nothing of it can be read;
+            `session_incompatible`; `store_full`: no room for the backup. Nothing was changed.
+    """
+    try:
+        refuse_network(directory)
+        key = read_key(directory)
+        refuse_company(directory)
+        gate = Gate(directory, limit_ms=limits["gateMs"])
+        try:
+            gate.enter()
+            refuse_company(directory)
+            finish_repair(directory)
+            return _Repair(directory, key, limits, session_id).run()
+        finally:
+            gate.close()
+    except FOREIGN as error:
+        raise translate(error, directory) from error
+
+
+class _Repair:
+    """One repair, under the gate."""
+
+    def __init__(self, directory: Path, key: bytes, limits: Mapping[str, int], session_id: str | None) -> None:
+        self._directory = directory
+        self._key = key
+        self._limits = limits
+        self._session_id = session_id
+        self._now = rfc3339(time.time_ns() // 1_000_000)
+        self._report = RepairReport()
+
+    def run(self) -> RepairReport:
+        with closing(Witness(self._directory, write=True)) as witness:
+            seen = witness.read()
+            try:
+                meta = self._in_place(seen)
+            except (apsw.CorruptError, apsw.NotADBError):
+                if self._session_id is not None:
+                    raise
+                meta = self._anew(seen)
+            except apsw.BusyError as error:
+                raise unavailable(self._directory, "another program has it open; end it, then repair") from error
+            witness.write(meta.store_id, meta.commits)
+        return self._report
+
+    def _in_place(self, seen: tuple[str, int] | None) -> schema.Meta:
+        """Mend the database where it is.
+
+        Raises:
+            apsw.CorruptError, apsw.NotADBError: SQLite cannot read it, or finds it damaged.
+        """
+        directory = self._directory
+        with closing(schema.connect(directory, write=True, busy_ms=COMPANY_MS, alone=True)) as connection:
+            _refuse_damage(connection, directory)
+            meta, writable = schema.inspect(connection, directory)
+            if not writable:
+                raise schema.incompatible(directory, meta.version, "write")
+            self._report.backup = str(self._back_up(connection))
+            migrations.advance(connection, meta.version)
+            return self._mend(connection, seen)
+
+    def _anew(self, seen: tuple[str, int] | None) -> schema.Meta:
+        """Put what can be read into a new database, mend that, and give it the old one's place."""
+        directory = self._directory
+        self._report.backup = str(self._copy_files())
+        self._report.rebuilt = True
+        unready = directory / "repairing"
+        shutil.rmtree(unready, ignore_errors=True)
+        make_directory(unready)
+        rebuild(directory, unready, seen, busy_ms=self._limits["gateMs"])
+        with closing(schema.connect(unready, write=True, busy_ms=COMPANY_MS)) as connection:
+            meta = self._mend(connection, seen)
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        for name in ("store.db-wal", "store.db-shm"):
+            (unready / name).unlink(missing_ok=True)
+        shutil.rmtree(unready / "cut", ignore_errors=True)
+        sync(unready / "store.db")
+        sync(unready)
+        unready.rename(directory / "repaired")
+        sync(directory)
+        finish_repair(directory)
+        return meta
+
+    def _mend(self, connection: apsw.Connection, seen: tuple[str, int] | None) -> schema.Meta:
+        report = self._report
+        with connection:
+            meta, _ = schema.inspect(connection, self._directory)
+            report.history_lost = seen is not None and (seen[0] != meta.store_id or seen[1] > meta.commits)
+            rows = [n for (n,) in every(connection, "select n from epoch")]
+            report.epoch = max([meta.epoch, *rows]) + 1
+            salvage = Salvage(connection, self._key, self._directory, epoch=report.epoch, now=self._now)
+            if self._session_id is None:
+                salvage.adopt()
+            report.salvaged = list(salvage.sessions(self._session_id))
+            if self._session_id is None:
+                report.removed = salvage.drop_strays()
+            self._count(connection, report)
+            salvage.mark(self._cuts(connection))
+            commits = max(meta.commits, seen[1] if seen is not None else 0) + 1
+            connection.execute("update meta set value = ? where key = 'commits'", (commits,))
+        return schema.Meta(meta.store_id, commits, meta.version, report.epoch)
+
+    def _count(self, connection: apsw.Connection, report: RepairReport) -> None:
+        """The store is in another epoch; the rows of earlier ones that were lost are not told apart any more."""
+        reason = "history_lost" if report.history_lost else "rebuilt" if report.rebuilt else "damaged"
+        for n in range(2, report.epoch + 1):
+            values = (n, self._now, reason if n == report.epoch else "unknown")
+            connection.execute("insert or ignore into epoch (n, started, reason) values (?, ?, ?)", values)
+        connection.execute("insert or replace into meta values ('epoch', ?)", (report.epoch,))
+
+    def _cuts(self, connection: apsw.Connection) -> list[tuple[str, dict[str, Any]]]:
+        cuts: dict[str, dict[str, Any]] = {}
+        if self._report.history_lost:
+            left = {each.session_id for each in self._report.salvaged if each.left is not None}
+            for session_id, head in every(connection, "select id, head from session where id >= '0'"):
+                if session_id not in left:
+                    cuts[session_id] = {"lastGoodSeq": head, "reason": "history_lost"}
+        for each in self._report.salvaged:
+            if each.is_cut:
+                lost = {} if each.lost is None else {"lost": each.lost}
+                cuts[each.session_id] = {"lastGoodSeq": each.last_good_seq, **lost, "reason": each.reason}
+        return list(cuts.items())
+
+    # --- backups ----------------------------------------------------------------------------------------------
+
+    def _place(self) -> Path:
+        backups = self._directory / "backups"
+        make_directory(backups)
+        name = f"repair-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+        for number in range(1, 1000):
+            place = backups / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):
+                place.mkdir(mode=0o700)
+                return place
+        raise unavailable(self._directory, f"{backups} is full of backups of this moment; remove some")
+
+    def _back_up(self, connection: apsw.Connection) -> Path:
+        place = self._place()
+        try:
+            connection.execute("vacuum into ?", (str(place / "store.db"),))
+            with closing(apsw.Connection(str(place / "store.db"))) as copy:
+                # What is written into the header: a store out of WAL mode is refused.
+                copy.pragma("journal_mode", "wal")
+            shutil.copyfile(self._directory / "key", place / "key")
+            _settle(place)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return place
+
+    def _copy_files(self) -> Path:
+        """Nobody has the store open, this process neither: the files may be opened by hand."""
+        place = self._place()
+        try:
+            for name in KEPT_RAW:
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(self._directory / name, place / name)
+            _settle(place)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return place
+
+
+def _settle(place: Path) -> None:
+    """A backup is the user's alone and on the medium."""
+    for path in place.iterdir():
+        os.chmod(path, 0o600)
+        sync(path)
+    sync(place)
+    sync(place.parent)
+
+
+def _refuse_damage(connection: apsw.Connection, directory: Path) -> None:
+    try:
+        schema.check_size(connection, directory)
+    except HarnessFault as error:
+        raise apsw.CorruptError("cut off") from error
+    if one(connection, "pragma integrity_check(1)") != ("ok",):
+        raise apsw.CorruptError("integrity_check")
