@@ -12,19 +12,28 @@ from pathlib import Path
 
 from hames.protocol.python_types import PATH, python_types
 from hames.protocol.schema import documents
+from hames.protocol.shown import Examples, examples
 from hames.protocol.tables import PAGES, fill
+
+EXAMPLES = "protocol/examples"
+"""Where the examples are that the pages show, a file a family."""
 
 
 def generated(root: Path) -> dict[Path, bytes]:
     """Every generated file below `root` with what it should hold. Reads the pages, writes nothing."""
     files = {root / path: content for path, content in documents().items()}
+    shown = _examples(root)
     for page in PAGES:
         path = root / page
         if path.exists():
-            files[path] = fill(path.read_text("utf-8")).encode()
+            files[path] = fill(path.read_text("utf-8"), shown).encode()
     if (root / PATH).parent.exists():
         files[root / PATH] = python_types().encode()
     return files
+
+
+def _examples(root: Path) -> Examples:
+    return examples({path.stem: path.read_text("utf-8") for path in sorted((root / EXAMPLES).glob("*.jsonl"))})
 
 
 def stale(root: Path) -> list[Path]:

@@ -6,12 +6,14 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 
 import anyio
 import pytest
 
 import hames_client.client
+from hames.archive.verify import verify_archive
 from hames.protocol.methods import METHODS
 from hames_client import HamesClient, HamesError
 
@@ -76,6 +78,10 @@ async def test_every_helper_speaks_a_method_that_the_server_knows(tmp_path: Path
         await session.get(view=True)
         await session.rename("second")
         await session.usage()
+        large = (await session.submit("say large\n" + "x" * 20_000))["turn"]["turnId"]
+        await session.wait(large)
+        [artifact] = (await session.list_artifacts())["artifacts"]
+        await session.read_artifact(artifact["artifact"], length=10)
         await session.read_events(limit=10)
         await client.resume_session(session.id, own="observe")
         await client.list_sessions(workspace=workspace)
@@ -85,10 +91,47 @@ async def test_every_helper_speaks_a_method_that_the_server_knows(tmp_path: Path
         await client.list_tools()
         await client.list_models("offline")
         await client.ping()
+        await session.export()
         await session.close()
+        await session.delete()
 
     # The rest is spoken by the client itself.
     assert set(called) | {"initialize", "shutdown", "events/subscribe", "events/unsubscribe"} == set(METHODS)
+
+
+async def test_a_session_is_exported_into_a_new_file(tmp_path: Path, workspace: Path) -> None:
+    async with _server(tmp_path) as client:
+        session = await client.create_session(workspace, model="offline")
+        await session.wait((await session.submit("say hello"))["turn"]["turnId"])
+
+        exported = await session.export_to(tmp_path / "session.tar")
+        with pytest.raises(FileExistsError):
+            await session.export_to(tmp_path / "session.tar")
+
+    report = verify_archive(BytesIO((tmp_path / "session.tar").read_bytes()))
+    assert (report.verdict, report.events, report.cursor) == ("good", exported["events"], exported["cursor"])
+    assert (tmp_path / "session.tar").stat().st_size == exported["sizeBytes"]
+
+
+async def test_who_iterates_over_a_session_that_is_deleted_is_told(tmp_path: Path, workspace: Path) -> None:
+    async with _server(tmp_path) as client:
+        session = await client.create_session(workspace, model="offline")
+        types: list[str] = []
+
+        async def follow() -> None:
+            while True:
+                types.append((await anext(events))["type"])
+
+        async with session.events() as events, anyio.create_task_group() as tasks:
+            types.append((await anext(events))["type"])
+            tasks.start_soon(session.delete)
+            with pytest.raises(HamesError) as told:
+                await follow()
+        with pytest.raises(HamesError) as refused:
+            await session.get()
+
+    assert types == ["session.created", "session.closed"]
+    assert (told.value.kind, refused.value.kind) == ("session_deleted", "session_deleted")
 
 
 async def test_a_refusal_of_the_server_has_its_kind(tmp_path: Path) -> None:

@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant(
         "an update takes another place",
         session,
-        '    return _with(state, replace(turn, delivery=event.data.get("delivery", turn.delivery)))',
-        "    return replace(state, queue=state.queue[::-1])",
+        '    return _with(state, replaced(turn, delivery=event.data.get("delivery", turn.delivery)))',
+        "    return replaced(state, queue=state.queue[::-1])",
     ),
     Mutant("a file counts each time", session, "    if path in turn.files:\n        return state\n", ""),
     Mutant("the fold is of nothing", session, '"digest": state.digest()', '"digest": ""'),

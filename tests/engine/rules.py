@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hames.core.artifacts import references, whole
 from hames.core.context import Conversation
 from hames.core.conversation import UserMessage, history_faults
 from hames.core.session import Event
@@ -91,6 +92,7 @@ class _Rules:
     def _started(self, event: Mapping[str, Any], turn_id: str) -> None:
         data = event["data"]
         assert not self.items, f"items {sorted(self.items)} have chunks and no end"
+        assert data["fence"] >= self.fence, "no attempt has a lower fence than one before it"
         if data["attempt"] == 1:
             assert self.running is None, "one turn runs at a time"
             assert not self.held, "a held queue starts nothing"
@@ -135,7 +137,7 @@ class _Rules:
                 item = data["itemId"]
                 assert item not in self.whole, "an item ends once"
                 self.whole.add(item)
-                assert data["text"].encode().startswith(self.items.pop(item, b"")), "chunks are a part of the whole"
+                assert _begins(data["text"], self.items.pop(item, b"")), "chunks are a part of the whole"
             case "tool.requested":
                 assert data["callId"] not in self.calls
                 self.calls[data["callId"]] = "requested"
@@ -158,8 +160,18 @@ class _Rules:
 def _check_sendable(log: Sequence[Mapping[str, Any]]) -> None:
     """Whatever stands in the log, a next turn can be sent to a model."""
     conversation = Conversation()
-    conversation.apply_all(Event.of(event) for event in log)
+    for event in log:
+        names = references(event["type"], event["data"])
+        data = whole(event["type"], event["data"], dict.fromkeys(names, b"large")) if names else event["data"]
+        conversation.apply(Event.of({**event, "data": data}))
     faults = history_faults((*conversation.messages(), UserMessage("and now?")))
     if not conversation.messages():
         faults = []
     assert faults == [], faults
+
+
+def _begins(text: str | Mapping[str, Any], have: bytes) -> bool:
+    if isinstance(text, str):
+        return text.encode().startswith(have)
+    head: bytes = text["head"].encode()
+    return len(have) <= text["sizeBytes"] and (head.startswith(have) or have.startswith(head))

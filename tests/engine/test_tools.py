@@ -242,11 +242,13 @@ async def test_live_output_is_shown_at_once_and_durable_now_and_then() -> None:
         await gate.come()
         (item,) = p.service.live(SID).items.values()
         assert (item.kind, item.text(), item.size) == ("toolOutput", "é" + "x" * 200, 202)
-        await anyio.sleep(0.005)  # beyond chunkMs
-        gate.open()
         chunk = (await c.event("tool.chunk"))["data"]
+        assert chunk["text"] == "x" * 64, "though nothing follows"
+        assert (chunk["offset"], chunk["skippedBytes"]) == (202 - 64, 202 - 64)
+        gate.open()
+        chunk = (await c.event("tool.chunk", count=2))["data"]
         assert chunk["text"] == "y" * 64, "the newest bytes"
-        assert (chunk["offset"], chunk["skippedBytes"]) == (502 - 64, 502 - 64)
+        assert (chunk["offset"], chunk["skippedBytes"]) == (502 - 64, 300 - 64)
         later.open()
         await p.finish()
         assert p.service.live(SID).items == {}

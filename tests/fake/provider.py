@@ -249,7 +249,8 @@ class FakeProvider:
 
 def last_user_text(body: Mapping[str, Any]) -> str:
     """The text of the last user message of a request."""
-    return next((m["content"] for m in reversed(body["messages"]) if m["role"] == "user"), "")
+    content = next((m["content"] for m in reversed(body["messages"]) if m["role"] == "user"), "")
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
 def main() -> None:

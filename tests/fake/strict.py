@@ -7,12 +7,15 @@ refuse is refused here.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+
+from hames.core.images import measure
 
 _MEMBERS = {
     *("model", "messages", "tools", "tool_choice", "stream", "stream_options", "temperature", "top_p", "stop", "seed"),
@@ -26,6 +29,11 @@ _MESSAGE_MEMBERS = {
 }
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Function names of OpenAI: https://platform.openai.com/docs/api-reference/chat/create."""
+
+
+_DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+=*)")
+MOST_IMAGE_CHARS = 5 * 10**6
+MOST_PIXELS = 8_000
 
 
 class Invalid(Exception):
@@ -110,8 +118,36 @@ def _check_messages(messages: list[Any]) -> None:
             open_calls = _check_calls(at, message)
         if role != "assistant" or message.get("content") is not None:
             content = message.get("content")
-            _require(isinstance(content, str) and bool(content.strip()), f"{at}: content is empty")
+            if role == "user" and isinstance(content, list):
+                _check_parts(at, content)
+            else:
+                _require(isinstance(content, str) and bool(content.strip()), f"{at}: content is empty")
     _require(not open_calls, f"calls without a result: {sorted(open_calls)}")
+
+
+def _check_parts(at: str, parts: list[Any]) -> None:
+    """https://platform.openai.com/docs/guides/images-vision; bounds of https://docs.anthropic.com/en/docs/vision."""
+    _require(bool(parts), f"{at}: no parts")
+    for part in parts:
+        _require(isinstance(part, dict), f"{at}: part {part!r}")
+        if part.get("type") == "text":
+            _require(set(part) == {"type", "text"}, f"{at}: part {part!r}")
+            _require(isinstance(part["text"], str) and bool(part["text"].strip()), f"{at}: an empty text part")
+            continue
+        _require(set(part) == {"type", "image_url"} and part["type"] == "image_url", f"{at}: part {part!r:.200}")
+        url = part["image_url"]
+        _require(isinstance(url, dict) and set(url) == {"url"} and isinstance(url["url"], str), f"{at}: image {url!r}")
+        found = _DATA_URL.fullmatch(url["url"])
+        _require(found is not None, f"{at}: no data URL of an image: {url['url'][:60]!r}")
+        assert found is not None
+        _require(len(found[2]) <= MOST_IMAGE_CHARS, f"{at}: an image of {len(found[2])} characters")
+        try:
+            image = measure(b64decode(found[2], validate=True))
+        except ValueError as error:
+            raise Invalid(f"{at}: an image that is not base64") from error
+        _require(image is not None and image.media_type == found[1], f"{at}: {found[1]} is what {image} is not")
+        assert image is not None
+        _require(max(image.width, image.height) <= MOST_PIXELS, f"{at}: an image of {image.width} x {image.height}")
 
 
 def _check_calls(at: str, message: Mapping[str, Any]) -> set[str]:

@@ -76,7 +76,7 @@ def test_a_method_of_one_session_is_ordered_unless_it_only_waits_or_reads() -> N
         if not method.ordered and "sessionId" in _required(getattr(params, method.params))
     }
 
-    assert unordered == {"turn/wait", "events/read"}
+    assert unordered == {"turn/wait", "events/read", "artifact/read", "session/export"}
 
 
 def test_what_answers_before_the_handshake() -> None:

@@ -104,7 +104,7 @@ def test_openrpc_lists_required_params_first_and_keeps_input_closed() -> None:
     assert [param["required"] for param in submit["params"]] == sorted(
         (param["required"] for param in submit["params"]), reverse=True
     )
-    assert OPENRPC["components"]["schemas"]["Slot"]["additionalProperties"] is False
+    assert OPENRPC["components"]["schemas"]["TextSlot"]["additionalProperties"] is False
 
 
 def test_no_result_holds_an_object_that_is_closed_as_input() -> None:

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake import strict
+from fake.pictures import png
 from hames.core.conversation import (
     AssistantMessage,
     Message,
     ModelRequest,
+    Picture,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -142,3 +144,32 @@ def test_a_name_that_no_provider_takes_is_written_in_letters_it_takes() -> None:
 
     assert said[1]["tool_calls"][0]["function"]["name"] == ("run_it_" + "x" * 100)[:64]
     assert said[2]["content"] == EMPTY
+
+
+def test_images_of_results_come_behind_all_results_of_their_step() -> None:
+    calls = tuple(ToolCall(f"c{n}", f"p{n}", "read", "{}") for n in (1, 2))
+    seen = Picture("a-1", "image/png", png())
+    results = (ToolResult("c1", "p1", "read", "one", images=(seen,)), ToolResult("c2", "p2", "read", "two"))
+    answer = AssistantMessage("seen")
+
+    first = ModelRequest("m", "", (ASK, AssistantMessage("", calls), *results), (BASH,))
+    second = ModelRequest("m", "", (*first.messages, answer, UserMessage("and?", (seen,))), (BASH,))
+
+    *_, result, shown = sent(first)["messages"]
+    assert result == {"role": "tool", "tool_call_id": "p2", "content": "two"}
+    assert [part["type"] for part in shown["content"]] == ["image_url", "text"]
+    assert shown["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert body(second).startswith(body(first).removesuffix(b"]}"))
+    assert sent(second)["messages"][-1]["content"][1] == {"type": "text", "text": "and?"}
+    for request in (first, second):
+        assert strict.refusal(body(request), "application/json")[1] is None
+
+
+def test_images_of_results_and_a_message_behind_them_are_one_message() -> None:
+    call = ToolCall("c1", "p1", "read", "{}")
+    seen = Picture("a-1", "image/png", png())
+    messages = (ASK, AssistantMessage("", (call,)), ToolResult("c1", "p1", "read", "x", images=(seen,)), ASK)
+
+    roles = [message["role"] for message in sent(ModelRequest("m", "", messages, (BASH,)))["messages"]]
+
+    assert roles == ["user", "assistant", "tool", "user"]

@@ -175,6 +175,31 @@ def test_reserved_directories_are_closed_by_whatever_way_they_are_reached(worksp
     files.close()
 
 
+def test_another_name_of_a_reserved_file_is_closed_too(workspace: Path) -> None:
+    store = workspace.parent / "store"
+    store.mkdir()
+    (store / "store.db").write_text("locked by its name")
+    (workspace / "innocent").hardlink_to(store / "store.db")
+    (workspace / "mine").write_text("mine")
+    (workspace / "mine too").hardlink_to(workspace / "mine")
+    files = Workspace(workspace, workspace, reserved=[store])
+
+    for use in (files.open, files.resolve, lambda path: files.replace(path, b"x")):
+        assert refusal(lambda use=use: use("innocent")) == "outside_workspace"  # type: ignore[misc]
+    assert content(files, "mine too") == b"mine"
+    files.close()
+
+
+def test_a_workspace_that_is_reserved_is_closed_as_a_whole(workspace: Path) -> None:
+    (workspace / "file").write_text("x")
+    (workspace / "sub").mkdir(exist_ok=True)
+    (workspace / "sub" / "file").write_text("x")
+    for root in (workspace, workspace / "sub"):
+        files = Workspace(root, root, reserved=[workspace])
+        assert refusal(lambda files=files: files.open("file")) == "outside_workspace"  # type: ignore[misc]
+        files.close()
+
+
 def test_a_file_is_replaced_with_its_mode_through_its_link(files: Workspace, workspace: Path) -> None:
     (workspace / "file").chmod(0o755)
     (workspace / "link").symlink_to("file")

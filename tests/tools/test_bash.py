@@ -9,10 +9,12 @@ import anyio
 import pytest
 
 from hames.ports import ToolContext
+from hames.protocol.errors import ToolFailed
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
+from hames.store.memory_blobs import MemorySpool
 from hames.tools.bash import BashTool
-from tools.conftest import Call
+from tools.conftest import BY_NAME, Call
 
 pytestmark = pytest.mark.anyio
 Refused = Callable[..., Awaitable[str]]
@@ -153,3 +155,26 @@ async def test_sh_runs_the_command_where_there_is_no_bash(
     assert outcome.text == "hi\n"
     await processes.aclose()
     await sandbox.aclose()
+
+
+@pytest.mark.parametrize(("limit", "kept_bytes"), [(10**6, 108_894), (1_000, 1_000), (0, None)])
+async def test_the_beginning_of_a_long_output_is_kept(context: ToolContext, limit: int, kept_bytes: int | None) -> None:
+    spool = MemorySpool()
+    limits = {**context.limits, "keptOutputBytes": limit}
+
+    outcome = await BY_NAME["bash"].run({"command": "seq 20000"}, replace(context, spool=lambda: spool, limits=limits))
+
+    assert outcome.truncation is not None
+    assert outcome.truncation.get("keptBytes") == kept_bytes
+    assert spool.size_bytes == (kept_bytes or 0)
+    assert (outcome.kept is spool) is (kept_bytes is not None)
+
+
+async def test_a_short_output_or_a_failure_keeps_nothing(context: ToolContext) -> None:
+    spool = MemorySpool()
+    given = replace(context, spool=lambda: spool)
+
+    assert (await BY_NAME["bash"].run({"command": "seq 10"}, given)).kept is None
+    assert spool.size_bytes == 0
+    with pytest.raises(ToolFailed):
+        await BY_NAME["bash"].run({"command": "seq 10", "cwd": "nowhere"}, given)

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake.pictures import png
 from hames.core.limits import DEFAULTS
 from hames.ports import Sandbox, ToolContext, ToolOutcome
+from hames.protocol.errors import ToolFailed
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
 from hames.tools.read import ReadTool
@@ -183,3 +185,25 @@ def test_following_the_offsets_gives_every_byte_once(lines: list[str], ended: bo
         sandbox = LocalSandbox(folder, folder, "s", ReaperProcesses(folder / "run"))
         anyio.run(walk, sandbox)
         anyio.run(sandbox.aclose)
+
+
+@anyio_test
+async def test_an_image_is_shown_as_it_is(call: Call, workspace: Path) -> None:
+    picture = png(40, 30, size_bytes=200_000)
+    (workspace / "a.png").write_bytes(picture)
+
+    outcome = await call("read", path="a.png", offset=3)
+
+    (image,) = outcome.images
+    assert (image.media_type, image.data, image.label) == ("image/png", picture, "a.png")
+    assert outcome.text == f"[a.png: image/png, 40 x 30 pixels, {len(picture)} bytes. It is shown.]"
+    assert outcome.details["width"] == 40
+
+
+@anyio_test
+@pytest.mark.parametrize("limit", ["imageBytes", "imagePixels"])
+async def test_an_image_that_no_model_takes_is_not_shown(call: Call, workspace: Path, limit: str) -> None:
+    (workspace / "a.png").write_bytes(png(40, 30))
+
+    with pytest.raises(ToolFailed, match="image_too_large"):
+        await call("read", path="a.png", limits={limit: 39})

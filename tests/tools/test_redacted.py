@@ -10,6 +10,7 @@ import pytest
 from hames.core.redaction import MARK
 from hames.ports import ToolContext
 from hames.protocol.errors import ToolFailed
+from hames.store.memory_blobs import MemorySpool
 from hames.tools import TOOLS
 from hames.tools.redacted import RedactedTool
 
@@ -58,3 +59,14 @@ async def test_summaries_and_failures_are_shown_without_it(context: ToolContext)
 
     assert failure.value.message.startswith(f"no-{MARK} ")
     assert tool("bash").summary({"command": f"echo {KEY}"}) == f"echo {MARK}"
+
+
+async def test_what_is_kept_of_a_long_output_is_redacted(context: ToolContext) -> None:
+    kept = MemorySpool()
+    command = f"seq 20000; printf {KEY[:9]}; sleep 0.05; printf %s {KEY[9:]}; printf %s {KEY}"
+
+    outcome = await tool("bash").run({"command": command}, replace(context, spool=lambda: kept))
+
+    assert outcome.kept is kept
+    assert bytes(kept.data).endswith(f"\n20000\n{MARK}{MARK}".encode())
+    assert KEY.encode() not in kept.data

@@ -73,6 +73,15 @@ async def grep(
     await sandbox.aclose()
 
 
+async def test_another_name_of_a_reserved_file_shows_nothing_of_it(grep: Grep, corpus: Path) -> None:
+    (corpus / "store" / "log").write_text("hello secret\n")
+    (corpus / "innocent").hardlink_to(corpus / "store" / "log")
+
+    found = await grep("hello secret")
+
+    assert "innocent" not in found.text
+
+
 @pytest.fixture
 def corpus(workspace: Path) -> Path:
     (workspace / "src" / "deep").mkdir(parents=True)

@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping
 
 import anyio
 
+from hames.core.artifacts import size_bytes
 from hames.core.commands import Draft
 from hames.core.conversation import CallDelta, Part, ReasoningDelta, Reply, TextDelta
 from hames.core.plan import LimitReached
 from hames.engine.attempt import Attempt
 from hames.engine.ids import new_id
 from hames.engine.live import LiveItem
+
+CHUNK_CHARS = 16 * 1024
+"""Most characters of a chunk, so that it fits a frame: some servers send a whole answer at once."""
 
 CALLS_BEYOND = 32
 """Calls of one answer beyond the turn's limit that are still answered as not run; with more the answer is cut."""
@@ -46,9 +50,13 @@ class _Text:
         if not self._waiting:
             return
         text, self._waiting = "".join(self._waiting), []
-        data = {"itemId": self.item.item_id, "offset": self.recorded, "text": text}
-        self._attempt.record(Draft(f"{self._kind}.chunk", data))
-        self.recorded += self._waiting_bytes
+        drafts: list[Draft] = []
+        for start in range(0, len(text), CHUNK_CHARS):
+            piece = text[start : start + CHUNK_CHARS]
+            data = {"itemId": self.item.item_id, "offset": self.recorded, "text": piece}
+            drafts.append(Draft(f"{self._kind}.chunk", data))
+            self.recorded += size_bytes(piece)
+        self._attempt.record(*drafts)
         self._waiting_bytes = 0
 
     def due(self, now: float) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import anyio
 
+from hames.core.artifacts import references, whole
 from hames.core.commands import Boundary, Command, Draft, Ending, EndTurn, Record, Reply
 from hames.core.context import Conversation
+from hames.core.pictures import Pictures
 from hames.core.plan import Progress, TurnBounds
 from hames.core.session import Event
 from hames.core.state import State
 from hames.engine.live import Live
-from hames.ports import Committed, Equipment, Pending, Store
+from hames.ports import Artifact, Committed, Equipment, Pending, Spool, Store
 from hames.protocol.errors import HarnessFault
 from hames.protocol.events import CONVERSATION_TYPES
 from hames.protocol.jsontext import loads
@@ -26,13 +28,14 @@ class Log:
     Events of other writers stand between ours; what we did not write we read.
     """
 
-    def __init__(self, store: Store, session_id: str, page_bytes: int) -> None:
-        self.conversation = Conversation()
+    def __init__(self, store: Store, session_id: str, limits: Mapping[str, int]) -> None:
+        pictures = Pictures(most=limits["requestImages"], most_bytes=limits["requestImageBytes"])
+        self.conversation = Conversation(pictures)
         self.checked = 0
         """Messages of it that were found sendable and cannot change."""
         self._store = store
         self._session_id = session_id
-        self._page_bytes = page_bytes
+        self._page_bytes = limits["pageBytes"]
         self._cursor: str | None = None
 
     async def catch_up(self, seq: int) -> None:
@@ -45,8 +48,8 @@ class Log:
                 max_bytes=self._page_bytes,
                 types=CONVERSATION_TYPES,
             )
-            for line in page.lines.splitlines():
-                self.conversation.apply(Event.of(loads(b"{" + line + b"}")["event"]))
+            events = [Event.of(loads(b"{" + line + b"}")["event"]) for line in page.lines.splitlines()]
+            self.conversation.apply_all(await self._whole(events, {}))
             self.conversation.seq = page.last_seq
             self._cursor = page.cursor
 
@@ -57,8 +60,21 @@ class Log:
         if committed.events[0].seq != self.conversation.seq + 1:
             await self.catch_up(committed.events[-1].seq)
             return
-        self.conversation.apply_all(committed.events)
+        self.conversation.apply_all(await self._whole(committed.events, committed.contents))
         self._cursor = committed.cursor
+
+    async def _whole(self, events: Sequence[Event], known: Mapping[str, bytes]) -> Sequence[Event]:
+        """`events` with the texts and images that they refer to; `known` are some of those.
+
+        All of it before anything is folded: a wait that is cancelled leaves the conversation where it was.
+        """
+        wanted = [references(event.type, event.data) for event in events]
+        missing = set().union(*wanted) - known.keys()
+        found = {**known, **await self._store.contents(self._session_id, missing)} if missing else known
+        return [
+            replace(event, data=whole(event.type, event.data, found)) if names else event
+            for event, names in zip(events, wanted, strict=True)
+        ]
 
 
 class Attempt:
@@ -115,6 +131,14 @@ class Attempt:
         if progress is None:
             raise HarnessFault("internal", f"turn {self.turn_id} has no progress: it has ended")
         return progress
+
+    def spool(self) -> Spool:
+        """A place for output of a call that is too large to be shown."""
+        return self._store.spool()
+
+    async def keep(self, spool: Spool, name: str) -> Artifact:
+        """Keep what was spooled; the fact that names it comes after."""
+        return await self._store.keep(self.session_id, spool, media_type="text/plain", name=name)
 
     def record(self, *drafts: Draft) -> None:
         """Append facts; they are durable after the next `flush`, in this order.

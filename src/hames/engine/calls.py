@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +22,9 @@ from hames.core.conversation import ToolCall
 from hames.core.plan import RunTools
 from hames.engine.arguments import check_arguments
 from hames.engine.attempt import Attempt
+from hames.engine.beside import beside
 from hames.engine.live import LiveItem
-from hames.ports import Tool, ToolContext, ToolOutcome
+from hames.ports import Artifact, Tool, ToolContext, ToolImage, ToolOutcome
 from hames.protocol.errors import HamesError, HarnessFault, ToolFailed
 from hames.protocol.jsontext import clean_text
 
@@ -44,6 +46,7 @@ class _Running:
     done: anyio.Event = field(default_factory=anyio.Event)
     started_at: float = 0.0
     outcome: ToolOutcome | ToolFailed | HarnessFault | None = None
+    kept: Artifact | None = None
     recorded: bool = False
 
 
@@ -61,7 +64,7 @@ async def run_calls(attempt: Attempt, step: RunTools, tasks: TaskGroup) -> None:
     running = _prepare(attempt, step.calls)
     await attempt.flush()
     for one in running:
-        tasks.start_soon(_run, one)
+        tasks.start_soon(_run, one, attempt)
     try:
         attempt.live.enter("tools")
         for one in running:
@@ -91,7 +94,13 @@ def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
             arguments = check_arguments(tool.spec, call.arguments)
             output = _Output(attempt, call)
             context = ToolContext(
-                attempt.session_id, attempt.turn_id, call.call_id, attempt.equipment.sandbox, attempt.limits, output.add
+                attempt.session_id,
+                attempt.turn_id,
+                call.call_id,
+                attempt.equipment.sandbox,
+                attempt.limits,
+                output.add,
+                attempt.spool,
             )
             key = tool.lock_key(arguments, context)
         except ToolFailed as failed:
@@ -118,14 +127,18 @@ def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
     return running
 
 
-async def _run(one: _Running) -> None:
+async def _run(one: _Running, attempt: Attempt) -> None:
     """Run one call; its outcome stands in it when `done` is set. Never raises."""
     try:
         with one.scope:
             if one.after is not None:
                 await one.after.wait()
             one.started_at = anyio.current_time()
-            one.outcome = await one.tool.run(one.arguments, one.context)
+            async with beside(one.output.tick):
+                outcome = await one.tool.run(one.arguments, one.context)
+            if outcome.kept is not None:
+                one.kept = await attempt.keep(outcome.kept, f"{one.call.tool}-{one.call.call_id}.txt")
+            one.outcome = outcome
     except (ToolFailed, HarnessFault) as failed:
         one.outcome = failed
     except HamesError as refused:
@@ -167,6 +180,8 @@ def _record(attempt: Attempt, one: _Running) -> None:
                 duration_ms=duration_ms,
                 details=dict(outcome.details),
                 truncation=None if outcome.truncation is None else dict(outcome.truncation),
+                images=outcome.images,
+                kept=one.kept,
             )
             attempt.record(draft, *_changes(one.call, outcome))
         case ToolFailed() as failed:
@@ -212,6 +227,8 @@ def _completed(
     details: Mapping[str, Any] | None = None,
     truncation: Mapping[str, Any] | None = None,
     error: Mapping[str, Any] | None = None,
+    images: tuple[ToolImage, ...] = (),
+    kept: Artifact | None = None,
 ) -> Draft:
     data: dict[str, Any] = {
         "callId": call.call_id,
@@ -225,6 +242,10 @@ def _completed(
         data["truncation"] = truncation
     if error is not None:
         data["error"] = error
+    if kept is not None:
+        data["artifact"] = {"artifact": kept.artifact, "sizeBytes": kept.size_bytes, "sha256": kept.sha256}
+    if images:
+        data["images"] = [{"mediaType": image.media_type, "data": image.data, "label": image.label} for image in images]
     return Draft("tool.completed", data)
 
 
@@ -254,14 +275,26 @@ class _Output:
         if not text:
             return
         attempt = self._attempt
-        now = anyio.current_time()
         if self._item is None:
-            self._chunk_at = now
+            self._chunk_at = anyio.current_time()
             self._item = attempt.live.open(self._call.call_id, attempt.turn_id, "toolOutput", attempt.state.seq)
         attempt.live.add(self._item, text)
         self._item.forget()
         self._tail = (self._tail + text)[-attempt.limits["chunkBytes"] :]
-        if now - self._chunk_at >= attempt.limits["chunkMs"] / 1000:
+        self._chunk_if_due()
+
+    async def tick(self) -> None:
+        """Record a chunk of what came and was followed by nothing, for as long as the call runs."""
+        while True:
+            await anyio.sleep(self._attempt.limits["chunkMs"] / 1000)
+            if self._tail and not self._closed:
+                # A fact that was not kept is told to who waits for it.
+                with suppress(HamesError):
+                    self._chunk_if_due()
+
+    def _chunk_if_due(self) -> None:
+        now = anyio.current_time()
+        if now - self._chunk_at >= self._attempt.limits["chunkMs"] / 1000:
             self._chunk(now)
 
     def _chunk(self, now: float) -> None:

@@ -23,6 +23,12 @@ from hames.engine.ids import new_id
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HamesError, HarnessFault
 
+ID_CHARS = 4096
+"""Of a provider's id for a call; some put a state of theirs into it."""
+
+NAME_CHARS = 200
+"""Of a tool's name as the model wrote it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answered:
@@ -209,14 +215,16 @@ def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, re
 
 
 def _own_ids(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Calls under our ids; a provider id that is empty or repeated in the answer is replaced, so pairs hold."""
+    """Calls under our ids; a provider id that is empty, repeated in the answer or very long is replaced, so pairs hold
+    and an event fits its frame. So does a tool's name: none that exists is so long."""
     seen: set[str] = set()
     own: list[ToolCall] = []
     for call in calls:
         call_id = new_id("c")
-        provider_id = call.provider_id if call.provider_id and call.provider_id not in seen else call_id
+        usable = 0 < len(call.provider_id) <= ID_CHARS and call.provider_id not in seen
+        provider_id = call.provider_id if usable else call_id
         seen.add(provider_id)
-        own.append(replace(call, call_id=call_id, provider_id=provider_id))
+        own.append(replace(call, call_id=call_id, provider_id=provider_id, tool=call.tool[:NAME_CHARS]))
     return tuple(own)
 
 

@@ -28,6 +28,7 @@ ErrorKind = Literal[
     "session_not_found",
     "session_exists",
     "session_closed",
+    "session_deleted",
     "session_corrupt",
     "session_incompatible",
     "session_owned",
@@ -44,6 +45,8 @@ ErrorKind = Literal[
     "cursor_malformed",
     "cursor_foreign",
     "cursor_ahead",
+    "artifact_not_found",
+    "artifact_corrupt",
     "subscription_not_found",
     "invalid_config",
     "capability_unavailable",
@@ -90,10 +93,14 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
         "No session of this id is in the store.", "Check the id, and which store the server uses."
     ),
     "session_exists": KindInfo("A session of this id exists.", "Resume it, or choose another id."),
+    "session_deleted": KindInfo(
+        "The session was deleted; its id and its keys are not used again.",
+        "Make a new session under another id and key.",
+    ),
     "session_closed": KindInfo("The session is closed.", "Resume it to open it again."),
     "session_corrupt": KindInfo(
         "The stored log of this session does not prove itself.",
-        "Nothing was changed. Keep a copy of the store; other sessions are unaffected.",
+        "Nothing was changed; other sessions are unaffected. Restore a backup, or `hames repair` what proves itself.",
     ),
     "session_incompatible": KindInfo(
         "A newer build wrote state that this build cannot decide on.", "Use a build at least that new."
@@ -127,6 +134,13 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     "cursor_ahead": KindInfo(
         "The cursor is beyond the head of the log.",
         "The store went back or differs: read again from the start.",
+    ),
+    "artifact_not_found": KindInfo(
+        "The session has no artifact of this id.", "Check the id with `artifact/list`; an export is kept for a day."
+    ),
+    "artifact_corrupt": KindInfo(
+        "The content of this artifact is missing or does not match its digest.",
+        "Nothing was changed. Keep a copy of the store, and restore a backup of it.",
     ),
     "subscription_not_found": KindInfo("No such subscription on this connection.", "Subscribe again."),
     "invalid_config": KindInfo("A configured or given value is not valid.", "Correct the value that is named."),

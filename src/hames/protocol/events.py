@@ -19,7 +19,9 @@ from hames.protocol.objects import (
     CancelCause,
     ErrorInfo,
     Evidence,
-    Slot,
+    Image,
+    Reference,
+    Said,
     Snapshot,
     Usage,
 )
@@ -62,21 +64,40 @@ LossReason = Literal["owner_lost", "cancel_requested", "calls_with_unknown_effec
 """What was found: a process that is gone; with it, a cancel that was durable, calls that may have had an effect, the
 wish `recover: fail`, or a turn whose time was over."""
 
+RecoveryReason = Literal[
+    "owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline", "damaged"
+]
+"""The same; or the store was damaged."""
+
+
+class LogCut(TypedDict):
+    """What a repair of the store could not keep of the log. Cursors behind `lastGoodSeq` are of no log any more."""
+
+    lastGoodSeq: Count
+    lost: NotRequired[Count]
+    """Events that are known to be gone; absent where nobody can tell, as whether any are."""
+    epoch: Count
+    """Of the store: raised by each repair."""
+    reason: Literal["torn", "duplicated", "gapped", "edited", "swapped", "missing", "history_lost"]
+    """What was found there first; `history_lost`: the store itself went back."""
+
 
 class LogRecovered(TypedDict):
-    """What an unclean stop left, and what was done about it."""
+    """What an unclean stop or damage left, and what was done about it."""
 
     turnId: NotRequired[Id]
-    action: Literal["continued", "settled"]
+    action: Literal["continued", "settled", "cut"]
+    """`cut`: a repair kept what proved itself of the log; see `cut`."""
     previousAttempt: NotRequired[Count]
-    reason: LossReason
+    reason: RecoveryReason
     openCalls: list[Id]
+    cut: NotRequired[LogCut]
 
 
 class TurnQueued(TypedDict):
     """A turn is admitted: its text is safe from now on."""
 
-    input: list[Slot]
+    input: list[Said]
     delivery: Literal["queue", "join"]
     position: Count
     """0 runs next."""
@@ -84,7 +105,7 @@ class TurnQueued(TypedDict):
     by: By
     contentDigest: str
     idempotencyKey: NotRequired[str]
-    instructions: NotRequired[str]
+    instructions: NotRequired[str | Reference]
     meta: NotRequired[dict[str, Any]]
 
 
@@ -124,7 +145,7 @@ class TurnSteered(TypedDict):
     """A message for the running turn is admitted; `steer.delivered` tells when the model gets it."""
 
     steerId: Id
-    input: list[Slot]
+    input: list[Said]
     by: By
     contentDigest: str
     idempotencyKey: NotRequired[str]
@@ -141,7 +162,7 @@ class TurnUpdated(TypedDict):
     """A queued turn was changed; its place was not."""
 
     by: By
-    input: NotRequired[list[Slot]]
+    input: NotRequired[list[Said]]
     delivery: NotRequired[Literal["queue", "join"]]
 
 
@@ -230,7 +251,7 @@ class MessageCompleted(TypedDict):
     """The whole text of an item. With `inContext` false it does not count, for the `cause` given."""
 
     itemId: Id
-    text: str
+    text: str | Reference
     inContext: bool
     step: NotRequired[Positive]
     cause: NotRequired[str]
@@ -246,7 +267,7 @@ class ToolRequested(TypedDict):
     callId: Id
     providerCallId: str
     tool: str
-    arguments: str
+    arguments: str | Reference
     step: Positive
 
 
@@ -277,7 +298,11 @@ class ToolCompleted(TypedDict):
     callId: Id
     tool: str
     outcome: CallOutcome
-    text: str
+    text: str | Reference
+    images: NotRequired[list[Image]]
+    """Shown to the model beside the text."""
+    artifact: NotRequired[Reference]
+    """The whole output, where the model was shown a part of it."""
     durationMs: NotRequired[Count]
     details: dict[str, Any]
     truncation: NotRequired[dict[str, Any]]
@@ -293,7 +318,7 @@ class FileChanged(TypedDict):
     kind: Literal["created", "modified", "deleted"]
     before: NotRequired[str]
     after: NotRequired[str]
-    diff: NotRequired[str]
+    diff: NotRequired[str | Reference]
 
 
 class UsageRecorded(TypedDict):
@@ -326,7 +351,7 @@ class Fold(TypedDict):
 class TurnCompleted(TypedDict):
     """The turn succeeded."""
 
-    text: str
+    text: str | Reference
     usage: Usage
     claims: dict[str, Any]
     """What the model says it did: its final text, by reference."""
@@ -340,7 +365,7 @@ class TurnFailed(TypedDict):
     """The turn failed. `text` is a fallback text at a limit, else what was said last."""
 
     error: ErrorInfo
-    text: NotRequired[str]
+    text: NotRequired[str | Reference]
     usage: Usage
     evidence: Evidence
     assurance: dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from hames.protocol.base import SOME, Count, Id, Key, Positive, Short, Text, closed
+from hames.protocol.base import SOME, TAGGED, Count, Id, Key, Positive, Short, Text, closed
 
 SlotRole = Literal["command", "context", "quoted"]
 Delivery = Literal["queue", "join", "reject"]
@@ -17,18 +17,50 @@ CancelCause = Literal["client", "session_closed", "host", "disconnect", "shutdow
 """A `turn/cancel`, `session/close`, the end of the turn that this one joined, a client that went away, `shutdown`."""
 
 
+MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+
+
+class Reference(TypedDict):
+    """Content that is kept apart: a text of more than 16 KiB, an image, a whole tool output. Read it with
+    `artifact/read`."""
+
+    artifact: Id
+    sizeBytes: Count
+    sha256: str
+    """Of the whole content, hex."""
+    head: NotRequired[str]
+    """The beginning, at most 1 KiB; absent where the content is no text."""
+
+
 @closed
-class Slot(TypedDict):
-    """One part of a caller's input. `role` says what it may authorise: only a `command` does (AH-INV-3)."""
+class TextSlot(TypedDict):
+    """A text of a caller's input. `role` says what it may authorise: only a `command` does (AH-INV-3)."""
 
     type: Literal["text"]
     text: Text
     """All texts, labels and instructions of a request together have at most `limits.inputBytes` bytes of UTF-8: 4 MiB
-    by default, `limit_exceeded` beyond. At least one text of a request is not blank."""
+    by default, `limit_exceeded` beyond. At least one text of a request is not blank, or it has an image."""
     role: NotRequired[SlotRole]
     """`command` (default): the user's wish; `context`: material; `quoted`: somebody else's words."""
     label: NotRequired[Short]
     """What it is, for the model and for people, like a file name."""
+
+
+@closed
+class ImageSlot(TypedDict):
+    """An image of a caller's input: material, which authorises nothing."""
+
+    type: Literal["image"]
+    data: str
+    """Its bytes as base64 (RFC 4648), at most `limits.imageBytes` of them."""
+    mediaType: MediaType
+    """The bytes must be of this type."""
+    label: NotRequired[Short]
+    """What it is, for the model and for people, like a file name."""
+
+
+Slot = Annotated[TextSlot | ImageSlot, TAGGED]
+"""One part of a caller's input, told apart by `type`."""
 
 
 @closed
@@ -45,6 +77,25 @@ class TurnLimits(TypedDict, total=False):
     """Model text and tool output, 4 MiB by default and at most."""
     fallback: bool
     """At the step limit, ask once more for a text, with tools that may not be called (default true)."""
+
+
+class Said(TypedDict):
+    """One part of a caller's input, as it was admitted."""
+
+    type: Literal["text", "image"]
+    text: NotRequired[str | Reference]
+    data: NotRequired[Reference]
+    mediaType: NotRequired[str]
+    role: NotRequired[SlotRole]
+    label: NotRequired[str]
+
+
+class Image(TypedDict):
+    """An image that a tool showed to the model."""
+
+    mediaType: str
+    data: Reference
+    label: NotRequired[str]
 
 
 class By(TypedDict):
@@ -124,7 +175,7 @@ class Outcome(TypedDict):
     """How a turn ended, the same facts as its terminal event."""
 
     status: Literal["completed", "failed", "cancelled"]
-    text: NotRequired[str]
+    text: NotRequired[str | Reference]
     error: NotRequired[ErrorInfo]
     cause: NotRequired[CancelCause]
     forced: NotRequired[bool]
@@ -158,7 +209,7 @@ class Credential(TypedDict):
     """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
 
     source: str
-    """`environment`, `file` or `none`."""
+    """`environment`, `file`, `caller` (of the library) or `none`."""
     fingerprint: NotRequired[str]
 
 
@@ -271,6 +322,20 @@ class Subscribe(TypedDict, total=False):
     """The cursor after which events are sent. Default: the start; in `session/resume` the returned cursor."""
     deltas: bool
     """Whether previews of text are sent too (default true)."""
+
+
+class Artifact(TypedDict):
+    """Content that a session keeps apart from its log."""
+
+    artifact: Id
+    sizeBytes: Count
+    sha256: str
+    """Of the whole content, hex."""
+    seq: NotRequired[Positive]
+    """The first event that refers to it; absent where none does, as to an export."""
+    mediaType: NotRequired[str]
+    name: NotRequired[str]
+    """What it is called, like a file."""
 
 
 class CursorEvent(TypedDict):

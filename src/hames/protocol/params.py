@@ -131,6 +131,15 @@ class SessionRef(TypedDict):
 
 
 @closed
+class SessionDelete(TypedDict):
+    """Cancel what runs, and remove the session for ever. Deleting it again answers as the first time."""
+
+    sessionId: Id
+    expect: NotRequired[Expect]
+    _meta: NotRequired[Meta]
+
+
+@closed
 class TurnSubmit(TypedDict):
     """Admit a turn. The answer is the receipt: the text is on disk."""
 
@@ -248,6 +257,34 @@ class EventsUnsubscribe(TypedDict):
     """End a subscription of this connection."""
 
     subscriptionId: Id
+    _meta: NotRequired[Meta]
+
+
+@closed
+class ArtifactList(TypedDict):
+    """A session's artifacts, by their ids."""
+
+    sessionId: Id
+    after: NotRequired[Id]
+    """Only those behind this id, as `nextAfter` gave it."""
+    limit: NotRequired[Positive]
+    """Artifacts, 100 by default; more than 1,000 are not given."""
+    _meta: NotRequired[Meta]
+
+
+@closed
+class ArtifactRead(TypedDict):
+    """A piece of an artifact. The whole is proved by its digest before any of it is given."""
+
+    sessionId: Id
+    artifact: Id
+    encoding: NotRequired[Literal["utf-8", "base64"]]
+    """How the piece is given: as `text` (`utf-8`, default; refused for what is no text) or as `data` (`base64`)."""
+    offset: NotRequired[Count]
+    """Where the piece begins, in bytes (default 0). A character that it splits is left out."""
+    length: NotRequired[Positive]
+    """Bytes at most; no more than 512 KiB (default) are given. A piece of text ends between two characters, and has
+    one at least."""
     _meta: NotRequired[Meta]
 
 

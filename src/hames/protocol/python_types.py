@@ -35,6 +35,10 @@ def python_types() -> str:
     return "\n".join([_HEAD, *(_class(name, found[name]) for name in sorted(found))])
 
 
+LINE_CHARS = 120
+"""As the formatter has it."""
+
+
 def _messages() -> Iterator[type]:
     for method in methods.METHODS.values():
         yield getattr(results, method.result)
@@ -51,15 +55,22 @@ def _class(name: str, schema: Schema) -> str:
         lines.append("")
     for member, value in members.items():
         type_ = _type(value)
-        lines.append(f"    {member}: {type_ if member in schema.get('required', []) else f'NotRequired[{type_}]'}")
+        line = f"    {member}: {type_ if member in schema.get('required', []) else f'NotRequired[{type_}]'}"
+        lines += [line] if len(line) <= LINE_CHARS or not line.endswith("]") else _broken(line)
         if "description" in value:
             lines += _docstring(value["description"])
     return "\n".join([*lines, ""])
 
 
+def _broken(line: str) -> list[str]:
+    """A long type over three lines, as the formatter has it."""
+    head, _, inner = line.removesuffix("]").partition("[")
+    return [f"{head}[", f"        {inner}", "    ]"]
+
+
 def _docstring(text: str) -> list[str]:
     short = f'    """{text}"""'
-    if len(short) <= 120:
+    if len(short) <= LINE_CHARS:
         return [short]
     first, *rest = wrap(text, 110)
     return [f'    """{first}', *(f"    {line}" for line in rest), '    """']

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from hames.protocol.base import Count, Id
-from hames.protocol.objects import CursorEvent, Owner, Queue, Session, Snapshot, Turn, Usage, View
+from hames.protocol.objects import Artifact, CursorEvent, Owner, Queue, Session, Snapshot, Turn, Usage, View
 
 
 class EmptyResult(TypedDict):
@@ -53,9 +53,9 @@ class StoreInfo(TypedDict):
 
 
 class TransportInfo(TypedDict):
-    """How frames are told apart, and how large one may be."""
+    """How frames are told apart, and how large one may be. `memory`: the client is in the server's process."""
 
-    kind: Literal["stdio"]
+    kind: Literal["stdio", "memory"]
     framing: Literal["auto", "line", "header"]
     frameInBytes: Count
 
@@ -143,6 +143,27 @@ class SessionUpdateResult(TypedDict):
     cursor: str
 
 
+class SessionDeleteResult(TypedDict):
+    """The session is gone: its id and its keys answer `session_deleted` for ever."""
+
+    sessionId: Id
+    deletedAt: str
+    """RFC 3339."""
+
+
+class SessionExportResult(TypedDict):
+    """An archive of the session up to `cursor`, as an artifact of it: see export.md. Kept until it was not read for a
+    day."""
+
+    artifact: Id
+    sizeBytes: Count
+    sha256: str
+    mediaType: str
+    name: str
+    cursor: str
+    events: Count
+
+
 class TurnSubmitResult(TypedDict):
     """The receipt."""
 
@@ -204,6 +225,30 @@ class SubscribeResult(TypedDict):
     subscriptionId: Id
     headCursor: str
     headSeq: Count
+
+
+class ArtifactListResult(TypedDict):
+    """A page, by ids."""
+
+    artifacts: list[Artifact]
+    nextAfter: NotRequired[Id]
+
+
+class ArtifactReadResult(TypedDict):
+    """A piece: `text` or `data`, as it was asked for."""
+
+    artifact: Id
+    text: NotRequired[str]
+    data: NotRequired[str]
+    offset: Count
+    """Where the piece begins."""
+    nextOffset: Count
+    """Where the next one begins; `sizeBytes` at the end."""
+    sizeBytes: Count
+    """Of the whole."""
+    sha256: str
+    """Of the whole, hex."""
+    mediaType: NotRequired[str]
 
 
 class UsageResult(TypedDict):
@@ -271,7 +316,7 @@ class SubscriptionClosed(TypedDict):
 
     subscriptionId: Id
     reason: str
-    """The kind of the error that ended it, like `session_corrupt`; see errors.md."""
+    """`deleted`: the session is; else the kind of the error that ended it, like `session_corrupt`, see errors.md."""
 
 
 class Heartbeat(TypedDict):

@@ -48,6 +48,11 @@ def documents() -> dict[str, bytes]:
     return dict(sorted(written.items()))
 
 
+def event_schemas() -> dict[str, bytes]:
+    """The schema of every published event, as its file, by type."""
+    return {type_: _text(event_schema(type_, info.data)) for type_, info in events.EVENTS.items()}
+
+
 def shape(message: type, *, open_: bool) -> Schema:
     """The schema of one message, with the objects it holds under `$defs`; `open_` allows unknown members."""
     made = _made(message)
@@ -277,6 +282,9 @@ def _clean(node: Schema, *, open_: bool) -> Schema:
     cleaned: Schema = {}
     for key in sorted(node, key=lambda key: (_ORDER.get(key, len(_ORDER)), key)):
         value = node[key]
+        if key == "discriminator":
+            # OpenAPI's; JSON Schema says the same by the constants in `oneOf`.
+            continue
         if key == "additionalProperties" and (value is True or (open_ and value is False)):
             continue
         if key == "properties":

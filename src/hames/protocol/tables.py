@@ -1,4 +1,5 @@
-"""The generated parts of `protocol/*.md`: Markdown between markers, from the same messages as the schemas.
+"""The generated parts of `protocol/*.md`: Markdown between markers, from the same messages as the schemas, and from
+examples.
 
 Rule 1: prose outside the markers is written by people and never touched.
 Rule 2: like `schema.py`, the same messages give the same text, and a test compares.
@@ -12,6 +13,7 @@ from typing import Any, Final, get_args
 
 from hames.protocol import errors, events, methods, params, results
 from hames.protocol.schema import Schema, error_schema, shape
+from hames.protocol.shown import NO_EXAMPLES, Examples, Record, exchange, refusal, single
 
 PAGES: Final = ("protocol/methods.md", "protocol/events.md", "protocol/errors.md")
 """Pages with generated parts, by their path from the root of the repository."""
@@ -19,16 +21,20 @@ PAGES: Final = ("protocol/methods.md", "protocol/events.md", "protocol/errors.md
 _PART: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def fill(page: str) -> str:
-    """`page` with the text between its markers made anew.
+def fill(page: str, examples: Examples = NO_EXAMPLES) -> str:
+    """`page` with the text between its markers made anew, with the `examples` there are.
 
     Raises:
         KeyError: a marker names no part.
     """
-    return _PART.sub(lambda part: f"{part[1]}\n{_PARTS[part[2]]()}\n{part[3]}", page)
+    return _PART.sub(lambda part: f"{part[1]}\n{_PARTS[part[2]](examples)}\n{part[3]}", page)
 
 
-def _methods() -> str:
+def _example(examples: Examples, family: str, name: str) -> Record | None:
+    return examples.get(family, {}).get(name)
+
+
+def _methods(_: Examples) -> str:
     rows = (
         (f"[`{method.name}`](#{_anchor(method.name)})", method.summary, _flag_words(method))
         for method in methods.METHODS.values()
@@ -36,17 +42,18 @@ def _methods() -> str:
     return _table(("method", "", "flags"), rows)
 
 
-def _messages() -> str:
+def _messages(examples: Examples) -> str:
     parts = []
     for method in methods.METHODS.values():
         sent = shape(getattr(params, method.params), open_=False)
         answered = shape(getattr(results, method.result), open_=True)
         parts.append(f"### `{method.name}`\n\n{sent['description']}\n\n{_members(sent, 'Params')}")
         parts.append(f"{answered['description']}\n\n{_members(answered, 'Result')}")
-    return "\n".join(parts)
+        parts.append(exchange(_example(examples, "methods", method.name)))
+    return "\n".join(part for part in parts if part)
 
 
-def _objects() -> str:
+def _objects(_: Examples) -> str:
     found: dict[str, Schema] = {}
     for method in methods.METHODS.values():
         found.update(shape(getattr(results, method.result), open_=True).get("$defs", {}))
@@ -59,15 +66,16 @@ def _objects() -> str:
     )
 
 
-def _notifications() -> str:
+def _notifications(examples: Examples) -> str:
     parts = []
     for name, message in methods.NOTIFICATIONS.items():
         schema = shape(getattr(results, message), open_=True)
         parts.append(f"### `{name}`\n\n{schema['description']}\n\n{_members(schema, 'Params')}")
-    return "\n".join(parts)
+        parts.append(single(_example(examples, "notifications", name), "frame"))
+    return "\n".join(part for part in parts if part)
 
 
-def _events() -> str:
+def _events(_: Examples) -> str:
     rows = (
         (f"[`{type_}`](#{_anchor(type_)})", shape(info.data, open_=True)["description"], _event_words(type_, info))
         for type_, info in events.EVENTS.items()
@@ -75,27 +83,43 @@ def _events() -> str:
     return _table(("type", "", "flags"), rows)
 
 
-def _data() -> str:
+def _data(examples: Examples) -> str:
     parts = []
     for type_, info in events.EVENTS.items():
         schema = shape(info.data, open_=True)
         parts.append(f"### `{type_}`\n\n{schema['description']}\n\n{_members(schema, 'Data')}")
+        parts.append(single(_example(examples, "events", type_), "entry"))
+    return "\n".join(part for part in parts if part)
+
+
+def _codes(examples: Examples) -> str:
+    """How each standard code comes about."""
+    return "\n".join(f"`{code}`:\n\n{refusal(record)}" for code, record in examples.get("codes", {}).items())
+
+
+def _kind_examples(examples: Examples) -> str:
+    """A section for each kind, also for those of which there is no example yet."""
+    parts = []
+    for kind, info in errors.KINDS.items():
+        shown = refusal(_example(examples, "kinds", kind))
+        parts.append(f"### `{kind}`\n\n{info.meaning} {info.advice}\n" + (f"\n{shown}" if shown else ""))
     return "\n".join(parts)
 
 
-def _kinds() -> str:
+def _kinds(_: Examples) -> str:
     rows = (
-        (f"`{kind}`", info.meaning, info.advice, "yes" if info.retryable else "") for kind, info in errors.KINDS.items()
+        (f"[`{kind}`](#{_anchor(kind)})", info.meaning, info.advice, "yes" if info.retryable else "")
+        for kind, info in errors.KINDS.items()
     )
     return _table(("kind", "what it means", "what to do", "retryable"), rows)
 
 
-def _error_data() -> str:
+def _error_data(_: Examples) -> str:
     boundaries = ", ".join(f"`{name}`" for name in get_args(errors.Boundary))
     return f"{_members(error_schema(), 'Member', enums=False)}\nBoundaries: {boundaries}.\n"
 
 
-_PARTS: Final[Mapping[str, Callable[[], str]]] = {
+_PARTS: Final[Mapping[str, Callable[[Examples], str]]] = {
     "methods": _methods,
     "messages": _messages,
     "objects": _objects,
@@ -103,6 +127,8 @@ _PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "events": _events,
     "data": _data,
     "kinds": _kinds,
+    "kind_examples": _kind_examples,
+    "codes": _codes,
     "error_data": _error_data,
 }
 
@@ -126,8 +152,8 @@ def _type(schema: Schema) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](methods.md#{name.lower()})"
-    if "anyOf" in schema:
-        return " or ".join(_type(choice) for choice in schema["anyOf"])
+    if "anyOf" in schema or "oneOf" in schema:
+        return " or ".join(_type(choice) for choice in schema.get("anyOf") or schema["oneOf"])
     if "enum" in schema or "const" in schema:
         return " or ".join(f'`"{value}"`' for value in schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":

@@ -192,7 +192,7 @@ class _Exchange:
             status, headers, raw = self._error
             said = read_error_bytes(bytes(raw)) if status >= 400 else Said("a redirect, which is not followed")
             return refused_by_provider(
-                status, said, phase="stream", secret=self._key, headers=headers, now_s=time.time()
+                status, said, phase="first_byte", secret=self._key, headers=headers, now_s=time.time()
             )
         return self._failure
 

@@ -3,8 +3,8 @@
 Rule 1: a path is walked one component at a time from a descriptor of the workspace. A link is read from the
 descriptor it was opened by and spliced in; `..` goes back to the directory the walk came through. So whoever swaps
 a directory for a link meanwhile gains nothing, and no path look-up happens after a check.
-Rule 2: each component is compared with the reserved directories by device and inode. That is why the walk is not
-one `openat2(RESOLVE_BENEATH)`: the kernel would not say what it came through.
+Rule 2: each component is compared with the reserved directories, and with what stands in them, by device and inode.
+That is why the walk is not one `openat2(RESOLVE_BENEATH)`: the kernel would not say what it came through.
 Rule 3: a file is opened through the descriptor whose type was checked: a FIFO, device or socket is never opened.
 Rule 4: a file is replaced by a rename within the parent's descriptor: a reader sees the old content or the new.
 """
@@ -183,17 +183,24 @@ class Workspace:
             raise ToolFailed("invalid_path", f"{visible(path)!r} is not a path.")
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
             raise ToolFailed("invalid_path", f"The path is longer than {MAX_PATH_BYTES} bytes.")
-        with _failures(path), _Walk(self._fd, self._root, self._reserved_ids(), path) as walk:
+        reserved = self._reserved_ids()
+        if _identity(os.fstat(self._fd)) in reserved:
+            raise ToolFailed("outside_workspace", "The workspace itself is reserved and closed to tools.")
+        with _failures(path), _Walk(self._fd, self._root, reserved, path) as walk:
             walk.go([] if path.startswith("/") else self._cwd)
             yield walk
 
     def _reserved_ids(self) -> set[tuple[int, int]]:
-        # Read anew each time: a reserved directory may be made, or made again, while the session is open.
+        # Read anew each time: a reserved directory may be made, or made again, while the session is open. What stands
+        # in it is reserved by itself, since a hard link or a bind mount gives it another place.
         found: set[tuple[int, int]] = set()
         for directory in self._reserved:
             with suppress(OSError):
-                status = directory.stat()
-                found.add((status.st_dev, status.st_ino))
+                found.add(_identity(directory.stat()))
+                with os.scandir(directory) as entries:
+                    for entry in entries:
+                        with suppress(OSError):
+                            found.add(_identity(entry.stat(follow_symlinks=False)))
         return found
 
 
@@ -299,8 +306,7 @@ class _Walk:
     def _push(self, name: str, fd: int) -> None:
         self._fds.append(fd)
         self.names.append(name)
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) in self._reserved:
+        if _identity(os.fstat(fd)) in self._reserved:
             raise ToolFailed("outside_workspace", f"{visible(self._path)} is reserved and closed to tools.")
         if len(self._fds) > MAX_DEPTH:
             raise ToolFailed("invalid_path", f"The path is deeper than {MAX_DEPTH} directories.")
@@ -337,6 +343,10 @@ class _Walk:
         return ToolFailed(
             "outside_workspace", f"{visible(self._path)} leads out of the workspace; use a path within it."
         )
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _check_writable(fd: int) -> None:

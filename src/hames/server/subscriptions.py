@@ -29,6 +29,9 @@ DELTA_ROOM_BYTES = 5 * 512 * 1024
 """Pending bytes beyond which deltas are dropped: more than a burst that a reading client takes, less than would
 hurt when it does not read."""
 
+DELETED = "deleted"
+"""Why a subscription ends when its session does for good: no error."""
+
 CATCH_UP_BYTES = 256 * 1024
 """Largest delta: the text that a late subscriber missed comes in pieces."""
 
@@ -85,7 +88,7 @@ class Subscription(Listener):
             with self._scope:
                 await self._pump()
         except HamesError as failure:
-            self.stop(failure.kind)
+            self.stop(DELETED if failure.kind == "session_deleted" else failure.kind)
         except Exception as error:
             # A top border: a defect ends this subscription, told to its client, and nothing else.
             self._connection.host.report(f"subscription to {self.session_id} broke", error)

@@ -2,7 +2,8 @@
 
 Rule 1: a command that fails or runs out of time is a result, not an error: the model reads the exit code.
 Rule 2: nothing the command started outlives it; what had to be killed is told.
-Rule 3: the end of the output is shown, and the notice of a cut stands before it: the last line is the newest.
+Rule 3: the end of the output is shown, and the notice of a cut stands before it: the last line is the newest. What was
+cut is kept beside, on disk, not in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hames.core.conversation import ToolSpec
-from hames.ports import Effect, ProcessResult, ToolContext, ToolOutcome
+from hames.ports import Effect, ProcessResult, Spool, ToolContext, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import Clip, one_line, tail
 
@@ -65,11 +66,15 @@ class BashTool:
             int(arguments.get("timeout", context.limits["bashTimeoutMs"])), context.limits["bashTimeoutMs"]
         )
         lines = 0
+        spool = None if context.spool is None else context.spool()
+        most_bytes = context.limits["keptOutputBytes"]
 
         def on_output(chunk: bytes) -> None:
             nonlocal lines
             lines += chunk.count(b"\n")
             context.emit(chunk)
+            if spool is not None and spool.size_bytes < most_bytes:
+                spool.write(chunk[: most_bytes - spool.size_bytes])
 
         async def run(shell: str) -> ProcessResult:
             return await context.sandbox.run(
@@ -83,11 +88,16 @@ class BashTool:
             )
 
         try:
-            result = await run("bash")
-        except ToolFailed as failure:
-            if failure.kind != "command_not_found":
-                raise
-            result = await run("sh")
+            try:
+                result = await run("bash")
+            except ToolFailed as failure:
+                if failure.kind != "command_not_found":
+                    raise
+                result = await run("sh")
+        except BaseException:
+            if spool is not None:
+                spool.discard()
+            raise
         clip = tail(
             result.output,
             total=result.total_bytes,
@@ -96,10 +106,13 @@ class BashTool:
         )
         if result.output and not result.output.endswith(b"\n"):
             lines += 1
-        return _outcome(result, clip, lines=lines, timeout_ms=timeout_ms)
+        if spool is not None and not (clip.cut and spool.size_bytes):
+            spool.discard()
+            spool = None
+        return _outcome(result, clip, lines=lines, timeout_ms=timeout_ms, kept=spool)
 
 
-def _outcome(result: ProcessResult, clip: Clip, *, lines: int, timeout_ms: int) -> ToolOutcome:
+def _outcome(result: ProcessResult, clip: Clip, *, lines: int, timeout_ms: int, kept: Spool | None) -> ToolOutcome:
     text = clip.text
     if clip.cut:
         text = f"[Only the last {clip.lines} of {lines} lines are shown; to see all, write them to a file.]\n{text}"
@@ -124,7 +137,10 @@ def _outcome(result: ProcessResult, clip: Clip, *, lines: int, timeout_ms: int) 
             "totalBytes": result.total_bytes,
             "shownBytes": clip.size,
         }
-    return ToolOutcome(text=text + "\n".join(f"[{note}]" for note in notes), details=details, truncation=truncation)
+        if kept is not None:
+            truncation["keptBytes"] = kept.size_bytes
+    text += "\n".join(f"[{note}]" for note in notes)
+    return ToolOutcome(text=text, details=details, truncation=truncation, kept=kept)
 
 
 def _notes(result: ProcessResult, timeout_ms: int) -> list[str]:

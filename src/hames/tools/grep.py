@@ -212,7 +212,7 @@ class _Matches:
 
     def _add(self, path: bytes, match: bytes) -> None:
         number, colon, text = match.partition(b":")
-        if colon and number.isdigit() and self._access.allows(self._place.shown(path)):
+        if colon and number.isdigit() and self._access.allows_content(self._place.shown(path)):
             self.found.append((path, int(number), text.decode("utf-8", "replace").rstrip("\r")))
             if len(self.found) > self._most:
                 self.enough.cancel()

@@ -1,4 +1,4 @@
-"""`read`: a page of a text file, by line numbers.
+"""`read`: a page of a text file, by line numbers; an image as it is.
 
 Rule 1: whole lines; following the next offset that is shown gives every byte of the file once, but for the rest
 of a line that is larger than a page.
@@ -17,7 +17,8 @@ import anyio
 import anyio.to_thread
 
 from hames.core.conversation import ToolSpec
-from hames.ports import Effect, OpenFile, ToolContext, ToolOutcome
+from hames.core.images import HEADER_BYTES, Measured, measure
+from hames.ports import Effect, OpenFile, ToolContext, ToolImage, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import one_line, prefix, split_lines, valid
 
@@ -48,8 +49,9 @@ class ReadTool:
     spec = ToolSpec(
         name="read",
         description=(
-            "Read a text file. Shows at most 2000 lines or 50 KiB from line `offset` (the first is 1), and says at "
-            "which offset to read on. Lines are shown as they are, without numbers."
+            "Read a text file, or see an image (PNG, JPEG, GIF, WebP). Of a text it shows at most 2000 lines or 50 KiB "
+            "from line `offset` (the first is 1), and says at which offset to read on. Lines are shown as they are, "
+            "without numbers."
         ),
         parameters={
             "type": "object",
@@ -82,12 +84,28 @@ class ReadTool:
         offset = int(arguments.get("offset", 1))
         lines = min(int(arguments.get("limit", limits["readLines"])), limits["readLines"])
         with closing(context.sandbox.open(arguments["path"])) as file:
+            image = measure(await _read(file, 0, HEADER_BYTES))
+            if image is not None:
+                return await _shown(file, image, limits)
             try:
                 with anyio.fail_after(limits["searchTimeoutMs"] / 1000):
                     page = await _page(file, offset, lines=lines, size=limits["readBytes"])
             except TimeoutError as error:
                 raise ToolFailed("timed_out", f"Line {offset} was not found in time; use grep or bash.") from error
             return _outcome(page, file)
+
+
+async def _shown(file: OpenFile, image: Measured, limits: Mapping[str, int]) -> ToolOutcome:
+    path = valid(file.path)
+    what = f"{path}: {image.media_type}, {image.width} x {image.height} pixels, {file.size} bytes"
+    if file.size > limits["imageBytes"] or max(image.width, image.height) > limits["imagePixels"]:
+        most = f"{limits['imageBytes']} bytes and {limits['imagePixels']} pixels wide and high"
+        raise ToolFailed("image_too_large", f"{what}. At most {most} can be shown; make it smaller with bash.")
+    data = await _read(file, 0, file.size)
+    details = {"path": one_line(path, 1_000), "mediaType": image.media_type, "fileBytes": file.size}
+    details |= {"width": image.width, "height": image.height}
+    shown = ToolImage(image.media_type, data, one_line(path, 1_000))
+    return ToolOutcome(text=f"[{what}. It is shown.]", details=details, images=(shown,))
 
 
 async def _page(file: OpenFile, offset: int, *, lines: int, size: int) -> Page:

@@ -10,8 +10,40 @@ from dataclasses import replace
 from typing import Any
 
 from hames.core.redaction import MARK, RedactedStream, redact
-from hames.ports import FileChange, Tool, ToolContext, ToolOutcome
+from hames.ports import FileChange, Spool, Tool, ToolContext, ToolOutcome
 from hames.protocol.errors import ToolFailed
+
+
+class _RedactedSpool:
+    """`spool`, with `secret` taken out of what is written to it. Implements `ports.Spool`."""
+
+    def __init__(self, spool: Spool, secret: str) -> None:
+        self._spool = spool
+        self._stream = RedactedStream(secret.encode(), MARK.encode())
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Spool.size_bytes`."""
+        return self._spool.size_bytes
+
+    def write(self, data: bytes) -> None:
+        """See `Spool.write`."""
+        if shown := self._stream.feed(data):
+            self._spool.write(shown)
+
+    def sync(self) -> None:
+        """See `Spool.sync`."""
+        self._spool.sync()
+
+    def discard(self) -> None:
+        """See `Spool.discard`."""
+        self._spool.discard()
+
+    def whole(self) -> Spool:
+        """The spool, with the end of what was written."""
+        if rest := self._stream.rest():
+            self._spool.write(rest)
+        return self._spool
 
 
 class RedactedTool:
@@ -39,8 +71,10 @@ class RedactedTool:
             if shown := stream.feed(data):
                 context.emit(shown)
 
+        make = context.spool
+        spool = None if make is None else lambda: _RedactedSpool(make(), self._secret)
         try:
-            outcome = await self._tool.run(arguments, replace(context, emit=emit))
+            outcome = await self._tool.run(arguments, replace(context, emit=emit, spool=spool))
         except ToolFailed as failed:
             raise ToolFailed(failed.kind, self._shown(failed.message), **self._shown(failed.details)) from failed
         finally:
@@ -52,6 +86,7 @@ class RedactedTool:
             details=self._shown(outcome.details),
             truncation=self._shown(outcome.truncation),
             changes=tuple(self._change(change) for change in outcome.changes),
+            kept=outcome.kept.whole() if isinstance(outcome.kept, _RedactedSpool) else outcome.kept,
         )
 
     def _change(self, change: FileChange) -> FileChange:

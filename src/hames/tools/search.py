@@ -94,14 +94,20 @@ class Access:
 
     def allows(self, path: str) -> bool:
         """False below a reserved directory."""
-        folder = posixpath.dirname(path) or "."
-        if folder not in self._known:
-            self._known[folder] = self._reachable(folder)
-        return self._known[folder]
+        return self._knows(posixpath.dirname(path) or ".")
 
-    def _reachable(self, folder: str) -> bool:
+    def allows_content(self, path: str) -> bool:
+        """False besides for another name of a reserved file."""
+        return self.allows(path) and self._knows(path)
+
+    def _knows(self, path: str) -> bool:
+        if path not in self._known:
+            self._known[path] = self._reachable(path)
+        return self._known[path]
+
+    def _reachable(self, path: str) -> bool:
         try:
-            self._sandbox.resolve(folder)
+            self._sandbox.resolve(path)
         except ToolFailed:
             return False
         return True

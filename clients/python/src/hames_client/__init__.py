@@ -6,7 +6,7 @@
         async for event in session.events():
             print(event["seq"], event["type"])
 
-Everything works on asyncio and on trio.
+Everything works on asyncio and on trio; `hames_client.sync` has the same without `async`.
 """
 
 from hames_client.client import HamesClient

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import Any, Final, Literal
 
@@ -22,7 +23,10 @@ from hames_client import messages as m
 from hames_client.connection import Connection
 from hames_client.errors import ConnectionLost, HamesError
 from hames_client.events import Events
+from hames_client.process import ServerProcess
+from hames_client.repeating import is_repeatable, resume
 from hames_client.session import Json, Result, Session, given, new_key
+from hames_client.transport import Opener
 
 DEFAULT_COMMAND: Final = (sys.executable, "-m", "hames", "serve")
 PROTOCOL_VERSIONS: Final = ("1",)
@@ -38,16 +42,8 @@ BACKOFF_S: Final = (0.0, 0.1, 0.5, 2.0, 5.0)
 CLOSE_S: Final = 10.0
 """How long the server may take to settle what runs: to answer `shutdown`, and then again to end."""
 
-REPEATABLE: Final = frozenset(
-    {
-        "initialize", "capabilities/describe", "health/check", "ping", "session/resume", "session/get", "session/list",
-        "turn/get", "turn/list", "turn/wait", "events/read", "events/subscribe", "usage/get", "models/list",
-        "tools/list", "rpc.discover",
-    }
-)  # fmt: skip
-"""Doing these twice is the same as doing them once. Others need an idempotency key, a cancel a `turnId`."""
-
-KEYED: Final = frozenset({"session/create", "turn/submit", "turn/steer"})
+Ending = Literal["cancel", "drain"]
+"""What turns that run do at the end of the block: they are cancelled, or waited for."""
 
 OnNotification = Callable[[str, dict[str, Any]], None]
 
@@ -56,15 +52,13 @@ OnNotification = Callable[[str, dict[str, Any]], None]
 class _Launch:
     """How to start a server, and how often."""
 
-    command: Sequence[str]
-    env: Mapping[str, str] | None
-    cwd: str | PathLike[str] | None
+    open: Opener
     info: Json
     restarts: int
 
 
 class HamesClient:
-    """A connection that outlives its servers; made by `spawn`.
+    """A connection that outlives its servers; made by `spawn`, or by `over` where they are no processes.
 
     `server` is the newest answer to `initialize`: `serverInfo`, `capabilities`, `limits`.
     """
@@ -77,13 +71,13 @@ class HamesClient:
         self._scope = anyio.CancelScope()
         self._connection: Connection | None = None
         self._dead: ConnectionLost | None = None
+        self._leaving = False
         self._changed = anyio.Event()
         self._followed: dict[str, str] = {}
         self._subscriptions: dict[str, Events] = {}
 
     @classmethod
-    @asynccontextmanager
-    async def spawn(
+    def spawn(
         cls,
         command: Sequence[str] = DEFAULT_COMMAND,
         *,
@@ -91,28 +85,61 @@ class HamesClient:
         cwd: str | PathLike[str] | None = None,
         restart: bool = True,
         max_restarts: int = MAX_RESTARTS,
+        on_close: Ending = "cancel",
         name: str = "hames-client",
         version: str = VERSION,
         on_notification: OnNotification | None = None,
-    ) -> AsyncIterator[HamesClient]:
+    ) -> AbstractAsyncContextManager[HamesClient]:
         """Start a server and initialize it; at the end shut it down and see that it is gone.
 
-        `env` replaces the environment of the server. `name` and `version` say who connects, in the log too.
-        `on_notification(method, params)` gets what no iteration takes: `ownership`, `heartbeat`, and what is new; it
-        must neither raise nor block.
+        `env` replaces the environment of the server. The rest is as in `over`.
 
         Raises:
             ConnectionLost: the command cannot be started, or the server ended before it was initialized.
             HamesError: no common protocol version.
         """
-        launch = _Launch(command, env, cwd, {"name": name, "version": version}, max_restarts if restart else 0)
-        failed: Exception | None = None
+        return cls.over(
+            partial(ServerProcess.open, command, env=env, cwd=cwd),
+            max_restarts=max_restarts if restart else 0,
+            on_close=on_close,
+            name=name,
+            version=version,
+            on_notification=on_notification,
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def over(
+        cls,
+        open_server: Opener,
+        *,
+        max_restarts: int = MAX_RESTARTS,
+        on_close: Ending = "cancel",
+        name: str = "hames-client",
+        version: str = VERSION,
+        on_notification: OnNotification | None = None,
+    ) -> AsyncIterator[HamesClient]:
+        """A client of the server that `open_server` starts, and of those it starts after that one died.
+
+        `on_close`: what turns that run do at the end of the block; `drain` waits for them, as long as they take, unless
+        the block ends with an exception or is cancelled. `name` and `version` say who connects, in the log too.
+        `on_notification(method, params)` gets what no iteration takes: `ownership`, `heartbeat`, and what is new; it
+        must neither raise nor block.
+
+        Raises:
+            ConnectionLost: the server cannot be started, or ended before it was initialized.
+            HamesError: no common protocol version.
+        """
+        launch = _Launch(open_server, {"name": name, "version": version}, max_restarts)
+        failed: BaseException | None = None
         async with anyio.create_task_group() as group:
             client = cls(launch, group, on_notification)
             try:
                 await group.start(client._supervise)
                 yield client
-            except Exception as error:
+                if on_close == "drain":
+                    await client._drain()
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
                 # Raised below: the task group would wrap it in an ExceptionGroup.
                 failed = error
             finally:
@@ -122,7 +149,7 @@ class HamesClient:
 
     @property
     def pid(self) -> int | None:
-        """The server's process; None while there is none."""
+        """The server's process; None while there is none, or where it is no process of its own."""
         return self._connection.pid if self._connection is not None else None
 
     # --- methods ---------------------------------------------------------------------------------------------
@@ -292,6 +319,9 @@ class HamesClient:
                         raise
                     reason = error
                 first = False
+                if self._leaving:
+                    self._die(ConnectionLost("the client is closed"))
+                    return
                 deaths = 1 if anyio.current_time() - born > STEADY_S else deaths + 1
                 if deaths > self._launch.restarts:
                     self._die(reason)
@@ -301,12 +331,12 @@ class HamesClient:
     async def _live(self, task_status: TaskStatus[None] | None) -> Exception:
         """One server from start to end; why it ended."""
         launch = self._launch
-        connection = await Connection.open(launch.command, self._notified, env=launch.env, cwd=launch.cwd)
+        connection = Connection(await launch.open(), self._notified)
         try:
             self._group.start_soon(connection.run)
             await self._initialize(connection)
             for session_id, own in list(self._followed.items()):
-                await _resume(connection, session_id, own)
+                await resume(connection, session_id, own)
             self._connection = connection
             self._wake()
             if task_status is not None:
@@ -343,10 +373,17 @@ class HamesClient:
                 if self._on_notification is not None:
                     self._on_notification(method, params)
 
+    async def _drain(self) -> None:
+        """Wait for every turn that runs, also in a server that has to take the place of one that dies meanwhile."""
+        while not self._leaving and self._dead is None:
+            with suppress(ConnectionLost):
+                await self.request("shutdown", {"mode": "drain"})
+                self._leaving = True
+
     async def _close(self) -> None:
         """Shut the server down; what still waits for it gets `ConnectionLost`."""
         with anyio.CancelScope(shield=True):
-            if self._connection is not None:
+            if self._connection is not None and not self._leaving:
                 with anyio.move_on_after(CLOSE_S), suppress(HamesError, ConnectionLost):
                     await self._connection.request("shutdown", {"mode": "cancel"})
             self._die(ConnectionLost("the client is closed"))
@@ -360,19 +397,3 @@ class HamesClient:
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-
-
-def is_repeatable(method: str, params: Mapping[str, Any]) -> bool:
-    """Whether doing this request twice is the same as doing it once."""
-    if method in KEYED:
-        return "idempotencyKey" in params
-    return method in REPEATABLE or (method == "turn/cancel" and "turnId" in params)
-
-
-async def _resume(connection: Connection, session_id: str, own: str) -> None:
-    """Run this session's turns again, unless it was closed in the meantime: resuming would open it."""
-    # What the server refuses here, it refuses again when the session is used; then it is told to who uses it.
-    with suppress(HamesError):
-        answer = await connection.request("session/get", {"sessionId": session_id})
-        if answer["session"]["status"] == "open":
-            await connection.request("session/resume", {"sessionId": session_id, "own": own})

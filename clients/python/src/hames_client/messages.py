@@ -8,6 +8,44 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 
+class Artifact(TypedDict):
+    """Content that a session keeps apart from its log."""
+
+    artifact: str
+    sizeBytes: int
+    sha256: str
+    """Of the whole content, hex."""
+    seq: NotRequired[int]
+    """The first event that refers to it; absent where none does, as to an export."""
+    mediaType: NotRequired[str]
+    name: NotRequired[str]
+    """What it is called, like a file."""
+
+
+class ArtifactListResult(TypedDict):
+    """A page, by ids."""
+
+    artifacts: list[Artifact]
+    nextAfter: NotRequired[str]
+
+
+class ArtifactReadResult(TypedDict):
+    """A piece: `text` or `data`, as it was asked for."""
+
+    artifact: str
+    text: NotRequired[str]
+    data: NotRequired[str]
+    offset: int
+    """Where the piece begins."""
+    nextOffset: int
+    """Where the next one begins; `sizeBytes` at the end."""
+    sizeBytes: int
+    """Of the whole."""
+    sha256: str
+    """Of the whole, hex."""
+    mediaType: NotRequired[str]
+
+
 class By(TypedDict):
     """Who caused an event: the operating-system user, the client's name, the connection."""
 
@@ -60,7 +98,7 @@ class Credential(TypedDict):
     """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
 
     source: str
-    """`environment`, `file` or `none`."""
+    """`environment`, `file`, `caller` (of the library) or `none`."""
     fingerprint: NotRequired[str]
 
 
@@ -146,7 +184,7 @@ class FileChanged(TypedDict):
     kind: Literal["created", "modified", "deleted"]
     before: NotRequired[str]
     after: NotRequired[str]
-    diff: NotRequired[str]
+    diff: NotRequired[str | Reference]
 
 
 class Fold(TypedDict):
@@ -187,6 +225,14 @@ class Hold(TypedDict):
     cause: Literal["turn_cancelled"]
 
 
+class Image(TypedDict):
+    """An image that a tool showed to the model."""
+
+    mediaType: str
+    data: Reference
+    label: NotRequired[str]
+
+
 class InitializeResult(TypedDict):
     """What this server is and keeps to."""
 
@@ -219,21 +265,37 @@ class LimitInfo(TypedDict):
     meaning: str
 
 
+class LogCut(TypedDict):
+    """What a repair of the store could not keep of the log. Cursors behind `lastGoodSeq` are of no log any more."""
+
+    lastGoodSeq: int
+    lost: NotRequired[int]
+    """Events that are known to be gone; absent where nobody can tell, as whether any are."""
+    epoch: int
+    """Of the store: raised by each repair."""
+    reason: Literal["torn", "duplicated", "gapped", "edited", "swapped", "missing", "history_lost"]
+    """What was found there first; `history_lost`: the store itself went back."""
+
+
 class LogRecovered(TypedDict):
-    """What an unclean stop left, and what was done about it."""
+    """What an unclean stop or damage left, and what was done about it."""
 
     turnId: NotRequired[str]
-    action: Literal["continued", "settled"]
+    action: Literal["continued", "settled", "cut"]
+    """`cut`: a repair kept what proved itself of the log; see `cut`."""
     previousAttempt: NotRequired[int]
-    reason: Literal["owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline"]
+    reason: Literal[
+        "owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline", "damaged"
+    ]
     openCalls: list[str]
+    cut: NotRequired[LogCut]
 
 
 class MessageCompleted(TypedDict):
     """The whole text of an item. With `inContext` false it does not count, for the `cause` given."""
 
     itemId: str
-    text: str
+    text: str | Reference
     inContext: bool
     step: NotRequired[int]
     cause: NotRequired[str]
@@ -295,7 +357,7 @@ class Outcome(TypedDict):
     """How a turn ended, the same facts as its terminal event."""
 
     status: Literal["completed", "failed", "cancelled"]
-    text: NotRequired[str]
+    text: NotRequired[str | Reference]
     error: NotRequired[ErrorInfo]
     cause: NotRequired[Literal["client", "session_closed", "host", "disconnect", "shutdown"]]
     forced: NotRequired[bool]
@@ -358,6 +420,30 @@ class QueueResumed(TypedDict):
     """The queue goes on."""
 
     by: By
+
+
+class Reference(TypedDict):
+    """Content that is kept apart: a text of more than 16 KiB, an image, a whole tool output. Read it with
+    `artifact/read`.
+    """
+
+    artifact: str
+    sizeBytes: int
+    sha256: str
+    """Of the whole content, hex."""
+    head: NotRequired[str]
+    """The beginning, at most 1 KiB; absent where the content is no text."""
+
+
+class Said(TypedDict):
+    """One part of a caller's input, as it was admitted."""
+
+    type: Literal["text", "image"]
+    text: NotRequired[str | Reference]
+    data: NotRequired[Reference]
+    mediaType: NotRequired[str]
+    role: NotRequired[Literal["command", "context", "quoted"]]
+    label: NotRequired[str]
 
 
 class ServerCapabilities(TypedDict):
@@ -430,6 +516,28 @@ class SessionCreated(TypedDict):
     contentDigest: str
 
 
+class SessionDeleteResult(TypedDict):
+    """The session is gone: its id and its keys answer `session_deleted` for ever."""
+
+    sessionId: str
+    deletedAt: str
+    """RFC 3339."""
+
+
+class SessionExportResult(TypedDict):
+    """An archive of the session up to `cursor`, as an artifact of it: see export.md. Kept until it was not read for
+    a day.
+    """
+
+    artifact: str
+    sizeBytes: int
+    sha256: str
+    mediaType: str
+    name: str
+    cursor: str
+    events: int
+
+
 class SessionListResult(TypedDict):
     """A page, newest first."""
 
@@ -466,20 +574,6 @@ class SessionUpdated(TypedDict):
 
     by: By
     title: str
-
-
-class Slot(TypedDict):
-    """One part of a caller's input. `role` says what it may authorise: only a `command` does."""
-
-    type: Literal["text"]
-    text: str
-    """All texts, labels and instructions of a request together have at most `limits.inputBytes` bytes of UTF-8: 4
-    MiB by default, `limit_exceeded` beyond. At least one text of a request is not blank.
-    """
-    role: NotRequired[Literal["command", "context", "quoted"]]
-    """`command` (default): the user's wish; `context`: material; `quoted`: somebody else's words."""
-    label: NotRequired[str]
-    """What it is, for the model and for people, like a file name."""
 
 
 class Snapshot(TypedDict):
@@ -548,7 +642,7 @@ class SubscriptionClosed(TypedDict):
 
     subscriptionId: str
     reason: str
-    """The kind of the error that ended it, like `session_corrupt`; see errors.md."""
+    """`deleted`: the session is; else the kind of the error that ended it, like `session_corrupt`, see errors.md."""
 
 
 class ToolChunk(TypedDict):
@@ -566,7 +660,11 @@ class ToolCompleted(TypedDict):
     callId: str
     tool: str
     outcome: Literal["ok", "error", "denied", "cancelled", "not_run", "unknown"]
-    text: str
+    text: str | Reference
+    images: NotRequired[list[Image]]
+    """Shown to the model beside the text."""
+    artifact: NotRequired[Reference]
+    """The whole output, where the model was shown a part of it."""
     durationMs: NotRequired[int]
     details: dict[str, Any]
     truncation: NotRequired[dict[str, Any]]
@@ -580,7 +678,7 @@ class ToolRequested(TypedDict):
     callId: str
     providerCallId: str
     tool: str
-    arguments: str
+    arguments: str | Reference
     step: int
 
 
@@ -603,9 +701,9 @@ class ToolsResult(TypedDict):
 
 
 class TransportInfo(TypedDict):
-    """How frames are told apart, and how large one may be."""
+    """How frames are told apart, and how large one may be. `memory`: the client is in the server's process."""
 
-    kind: Literal["stdio"]
+    kind: Literal["stdio", "memory"]
     framing: Literal["auto", "line", "header"]
     frameInBytes: int
 
@@ -659,7 +757,7 @@ class TurnCancelled(TypedDict):
 class TurnCompleted(TypedDict):
     """The turn succeeded."""
 
-    text: str
+    text: str | Reference
     usage: Usage
     claims: dict[str, Any]
     """What the model says it did: its final text, by reference."""
@@ -673,7 +771,7 @@ class TurnFailed(TypedDict):
     """The turn failed. `text` is a fallback text at a limit, else what was said last."""
 
     error: ErrorInfo
-    text: NotRequired[str]
+    text: NotRequired[str | Reference]
     usage: Usage
     evidence: Evidence
     assurance: dict[str, Any]
@@ -702,7 +800,7 @@ class TurnListResult(TypedDict):
 class TurnQueued(TypedDict):
     """A turn is admitted: its text is safe from now on."""
 
-    input: list[Slot]
+    input: list[Said]
     delivery: Literal["queue", "join"]
     position: int
     """0 runs next."""
@@ -710,7 +808,7 @@ class TurnQueued(TypedDict):
     by: By
     contentDigest: str
     idempotencyKey: NotRequired[str]
-    instructions: NotRequired[str]
+    instructions: NotRequired[str | Reference]
     meta: NotRequired[dict[str, Any]]
 
 
@@ -745,7 +843,7 @@ class TurnSteered(TypedDict):
     """A message for the running turn is admitted; `steer.delivered` tells when the model gets it."""
 
     steerId: str
-    input: list[Slot]
+    input: list[Said]
     by: By
     contentDigest: str
     idempotencyKey: NotRequired[str]
@@ -763,7 +861,7 @@ class TurnUpdated(TypedDict):
     """A queued turn was changed; its place was not."""
 
     by: By
-    input: NotRequired[list[Slot]]
+    input: NotRequired[list[Said]]
     delivery: NotRequired[Literal["queue", "join"]]
 
 

@@ -6,8 +6,12 @@ A request that could be done twice carries an idempotency key, so that it can be
 from __future__ import annotations
 
 import uuid
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal, Protocol, TypeVar
+
+import anyio
 
 from hames_client import messages as m
 from hames_client.events import Events, OnDelta, Subscriber
@@ -15,7 +19,7 @@ from hames_client.events import Events, OnDelta, Subscriber
 Json = dict[str, Any]
 Result = TypeVar("Result")
 Input = str | Sequence[Mapping[str, Any]]
-"""A text, or slots `{type, text, role?, label?}`."""
+"""A text, or slots: `{type: "text", text, role?, label?}`, `{type: "image", data, mediaType, label?}` (base64)."""
 
 
 class Caller(Subscriber, Protocol):
@@ -153,10 +157,81 @@ class Session:
         """Usage of the session, or of one turn, as reported."""
         return await self._call(m.UsageResult, "usage/get", turnId=turn_id)
 
+    async def list_artifacts(self, *, after: str | None = None, limit: int | None = None) -> m.ArtifactListResult:
+        """A page of what the session keeps apart from its log, by ids: `{artifacts, nextAfter?}`."""
+        return await self._call(m.ArtifactListResult, "artifact/list", after=after, limit=limit)
+
+    async def read_artifact(
+        self,
+        artifact: str,
+        *,
+        encoding: Literal["utf-8", "base64"] | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+    ) -> m.ArtifactReadResult:
+        """A piece of one: `{text or data, nextOffset, sizeBytes, sha256}`."""
+        return await self._call(
+            m.ArtifactReadResult, "artifact/read", artifact=artifact, encoding=encoding, offset=offset, length=length
+        )
+
+    async def text(self, value: str | m.Reference) -> str:
+        """A member of an event that may be a reference, as its whole text."""
+        if isinstance(value, str):
+            return value
+        pieces: list[str] = []
+        offset = 0
+        while offset < value["sizeBytes"]:
+            piece = await self.read_artifact(value["artifact"], offset=offset)
+            pieces.append(piece.get("text", ""))
+            offset = piece["nextOffset"]
+        return "".join(pieces)
+
+    async def content(self, value: m.Reference) -> bytes:
+        """The bytes of what a reference names, such as an image."""
+        pieces: list[bytes] = []
+        offset = 0
+        while offset < value["sizeBytes"]:
+            piece = await self.read_artifact(value["artifact"], encoding="base64", offset=offset)
+            pieces.append(b64decode(piece.get("data", "")))
+            offset = piece["nextOffset"]
+        return b"".join(pieces)
+
     async def close(self) -> m.SessionResult:
         """Cancel what runs and what waits, and close the session; it can be resumed."""
         self._client.follow(self.id, None)
         return await self._call(m.SessionResult, "session/close")
+
+    async def export(self) -> m.SessionExportResult:
+        """Put the session, as it stands, into an archive, to be read with `read_artifact`:
+        `{artifact, sizeBytes, sha256, name, cursor, events}`. `export_to` does both."""
+        return await self._call(m.SessionExportResult, "session/export")
+
+    async def export_to(self, path: str | PathLike[str]) -> m.SessionExportResult:
+        """Export the session into a new file.
+
+        Raises:
+            FileExistsError: there is one of this name.
+            OSError: it cannot be written.
+        """
+        exported = await self.export()
+        async with await anyio.open_file(path, "xb") as file:
+            try:
+                offset = 0
+                while offset < exported["sizeBytes"]:
+                    piece = await self.read_artifact(exported["artifact"], encoding="base64", offset=offset)
+                    await file.write(b64decode(piece.get("data", "")))
+                    offset = piece["nextOffset"]
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await anyio.Path(path).unlink()
+                raise
+        return exported
+
+    async def delete(self, *, expect: Mapping[str, str] | None = None) -> m.SessionDeleteResult:
+        """Cancel what runs, and remove the session for ever: `{sessionId, deletedAt}`. Iterations over its events
+        end with `HamesError`; `expect` may name the `workspace` and the `snapshotDigest` that it must have."""
+        self._client.follow(self.id, None)
+        return await self._call(m.SessionDeleteResult, "session/delete", expect=expect)
 
     async def _call(self, _: type[Result], method: str, **params: Any) -> Result:
         result: Result = await self._client.request(method, given(sessionId=self.id, **params))

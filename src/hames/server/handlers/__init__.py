@@ -29,6 +29,8 @@ HANDLERS: Mapping[str, str] = {
     "session/list": "session",
     "session/update": "session",
     "session/close": "session",
+    "session/delete": "session",
+    "session/export": "export",
     "usage/get": "session",
     "turn/submit": "turn",
     "turn/update": "turn",
@@ -41,6 +43,8 @@ HANDLERS: Mapping[str, str] = {
     "events/read": "events",
     "events/subscribe": "events",
     "events/unsubscribe": "events",
+    "artifact/list": "artifact",
+    "artifact/read": "artifact",
 }
 
 

@@ -14,14 +14,18 @@ from hames.core.views import ITEM_TYPES, item_view, queue_view, session_view, tu
 from hames.engine.ids import new_id
 from hames.engine.service import fresh_session_id, owner_view
 from hames.protocol.errors import InvalidParams, Refused
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import dumps, loads
 from hames.server.handlers.events import subscribe
-from hames.server.handlers.turn import check_input, check_size, check_turn_limits, view
+from hames.server.handlers.fitting import VIEW_ITEMS_BYTES, VIEW_TURNS_BYTES, fitting
+from hames.server.handlers.slots import bounded, check_input
+from hames.server.handlers.turn import check_size, check_turn_limits, view
+from hames.server.subscriptions import DELETED
 
 if TYPE_CHECKING:
     from hames.engine.service import Service
     from hames.ports import Loaded, Page
-    from hames.server.connection import Call
+    from hames.server.connection import Call, Connection
+    from hames.server.subscriptions import Subscription
 
 ITEMS = 100
 """Items of a view unless the caller asks for another number; `before` pages further back."""
@@ -37,6 +41,7 @@ async def session_create(call: Call) -> dict[str, Any]:
     service = await call.service()
     session_id = params.get("sessionId") or fresh_session_id()
     check_size(params, call.host.limits)
+    bounded(call.host.limits, "instructionsBytes", "instructions", len(dumps(params.get("instructions", ""))))
     check_size(params.get("turn", {}), call.host.limits)
     check_turn_limits(params.get("limits", {}), {}, what="server")
     first = _first_turn(call, params)
@@ -68,7 +73,7 @@ def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
     ceiling = params.get("limits", {})
     return SubmitTurn(
         turn_id=wish.get("turnId") or new_id("t"),
-        input=check_input(wish["input"]),
+        input=check_input(wish["input"], call.host.limits, "turn.input"),
         digest=content_digest(wish),
         by=call.by,
         limits=check_turn_limits(wish.get("limits", {}), ceiling, what="session"),
@@ -124,26 +129,28 @@ async def session_get(call: Call) -> dict[str, Any]:
 
 async def _view(service: Service, loaded: Loaded, before: str | None, limit: int) -> dict[str, Any]:
     state = loaded.state
-    lines = await _item_lines(service, loaded, before, limit)
+    lines, more = await _item_lines(service, loaded, before, limit)
     turns, cursor = await service.store.turns(state.session_id, before=None, limit=20, status=None)
     held = state.hold is not None
     return {
         "items": [item_view(Event.of(line["event"]), line["cursor"]) for line in lines],
-        "turns": [turn_view(turn, state.session_id, cursor, held=held) for turn in turns],
+        "turns": fitting([turn_view(turn, state.session_id, cursor, held=held) for turn in turns], VIEW_TURNS_BYTES),
         "queue": queue_view(state),
         "usage": usage_total(state.usage),
-        "hasMore": len(lines) == limit,
+        "hasMore": more,
     }
 
 
-async def _item_lines(service: Service, loaded: Loaded, before: str | None, limit: int) -> list[dict[str, Any]]:
-    """The newest events that are items, of all or of those before a cursor."""
+async def _item_lines(
+    service: Service, loaded: Loaded, before: str | None, limit: int
+) -> tuple[list[dict[str, Any]], bool]:
+    """The newest events that are items, of all or of those before a cursor; and whether there may be older ones."""
 
     async def read(**where: str) -> Page:
         return await service.store.read(
             loaded.state.session_id,
             limit=limit,
-            max_bytes=service.world.limits["pageBytes"],
+            max_bytes=min(service.world.limits["pageBytes"], VIEW_ITEMS_BYTES),
             types=tuple(ITEM_TYPES),
             **where,
         )
@@ -153,7 +160,9 @@ async def _item_lines(service: Service, loaded: Loaded, before: str | None, limi
     if before is None:
         # A cursor is exclusive: the head's own event stands behind the page.
         lines += (await read(after=page.cursor)).lines.splitlines()
-    return [loads(b"{" + line + b"}") for line in lines[-limit:]]
+    newest = [loads(b"{" + line + b"}") for line in lines[-limit:]]
+    shown = fitting(newest[::-1], VIEW_ITEMS_BYTES)[::-1]
+    return shown, len(shown) == limit or len(shown) < len(lines)
 
 
 async def session_list(call: Call) -> dict[str, Any]:
@@ -172,9 +181,10 @@ async def session_list(call: Call) -> dict[str, Any]:
             before=None if page is None else int(page),
             limit=limit,
         )
-    result: dict[str, Any] = {"sessions": [_session(loaded) for _, loaded in found]}
-    if len(found) == limit:
-        result["nextPage"] = str(found[-1][0])
+    shown = fitting([_session(loaded) for _, loaded in found], call.host.limits["pageBytes"])
+    result: dict[str, Any] = {"sessions": shown}
+    if len(found) == limit or len(shown) < len(found):
+        result["nextPage"] = str(found[len(shown) - 1][0])
     return result
 
 
@@ -197,6 +207,31 @@ async def session_close(call: Call) -> dict[str, Any]:
         if subscription.session_id == call.params["sessionId"]:
             await subscription.sent_through(loaded.state.seq)
     return _result(loaded)
+
+
+async def session_delete(call: Call) -> dict[str, Any]:
+    """Cancel what runs, remove the session; answered when nothing of it runs and it is gone for everybody."""
+    from hames.engine.deletion import delete_session
+
+    session_id = call.params["sessionId"]
+    service = await call.service()
+    # As for a close; and its last events are sent behind the answers of what holds the order.
+    call.release()
+
+    async def settled(seq: int) -> None:
+        for subscription in followers(call.connection):
+            await subscription.sent_through(seq)
+
+    def followers(connection: Connection) -> list[Subscription]:
+        return [each for each in connection.subscriptions.values() if each.session_id == session_id]
+
+    expect = call.params.get("expect", {})
+    at = await delete_session(service, session_id, expect=expect, by=call.by, settled=settled)
+    for connection in tuple(call.host.connections):
+        connection.sessions.discard(session_id)
+        for subscription in followers(connection):
+            subscription.stop(DELETED)
+    return {"sessionId": session_id, "deletedAt": at}
 
 
 async def usage_get(call: Call) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from hames.core.limits import TURN_LIMITS, check_limit
 from hames.core.state import Turn
 from hames.core.views import queue_view, turn_view
 from hames.engine.ids import new_id
-from hames.protocol.errors import InvalidParams, Refused
+from hames.protocol.errors import InvalidParams
 from hames.protocol.jsontext import dumps
+from hames.server.handlers.fitting import fitting
+from hames.server.handlers.slots import bounded, check_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,40 +28,21 @@ MAX_TURNS = 200
 """Turns in one answer of `turn/list`."""
 
 
-def check_input(slots: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Slots as they are admitted: there is some text in them.
-
-    Raises:
-        InvalidParams: nothing in them.
-    """
-    if not any(slot["text"].strip() for slot in slots):
-        raise InvalidParams("input", "must hold a slot with some text")
-    return tuple(slots)
-
-
 def check_size(params: Mapping[str, Any], limits: Mapping[str, int]) -> None:
     """What is admitted fits into an event, and an event into a frame, however its text is escaped.
 
     Raises:
         Refused: `limit_exceeded`, naming the limit and the member.
     """
-    texts = [slot["text"] + slot.get("label", "") for slot in params.get("input", ())]
-    _bounded(limits, "inputBytes", "input and instructions", "".join((*texts, params.get("instructions", ""))).encode())
+    slots = params.get("input", ())
+    bounded(limits, "inputSlots", "input", len(slots), unit="slots")
+    labels = "".join(slot.get("label", "") for slot in slots)
+    texts = "".join((*(slot.get("text", "") for slot in slots), labels, params.get("instructions", "")))
+    bounded(limits, "inputBytes", "input and instructions", len(texts.encode()))
+    bounded(limits, "metadataBytes", "labels", len(dumps(labels)))
     for member in ("metadata", "_meta"):
         if member in params:
-            _bounded(limits, "metadataBytes", member, dumps(params[member]))
-
-
-def _bounded(limits: Mapping[str, int], limit: str, member: str, value: bytes) -> None:
-    if len(value) <= limits[limit]:
-        return
-    raise Refused(
-        "limit_exceeded",
-        f"{member}: {len(value)} bytes are more than the {limits[limit]} allowed. Put large material in a file.",
-        limit=limit,
-        configured=limits[limit],
-        observed=len(value),
-    )
+            bounded(limits, "metadataBytes", member, len(dumps(params[member])))
 
 
 def check_turn_limits(wish: dict[str, Any], ceiling: Mapping[str, Any], *, what: str) -> dict[str, Any]:
@@ -89,7 +72,7 @@ async def turn_submit(call: Call) -> dict[str, Any]:
     snapshot = await service.snapshot(session_id)
     command = SubmitTurn(
         turn_id=params.get("turnId") or new_id("t"),
-        input=check_input(params["input"]),
+        input=check_input(params["input"], call.host.limits),
         digest=content_digest(params),
         by=call.by,
         delivery=params.get("delivery", "queue"),
@@ -146,7 +129,7 @@ async def turn_update(call: Call) -> dict[str, Any]:
         raise InvalidParams("", "must hold `input` or `delivery`: there is nothing to change")
     service = await call.service()
     check_size(params, call.host.limits)
-    slots = check_input(params["input"]) if "input" in params else None
+    slots = check_input(params["input"], call.host.limits) if "input" in params else None
     command = UpdateTurn(params["turnId"], call.by, slots, params.get("delivery"))
     committed = await service.commit(params["sessionId"], command)
     return {
@@ -162,7 +145,7 @@ async def turn_steer(call: Call) -> dict[str, Any]:
     check_size(params, call.host.limits)
     command = SteerTurn(
         steer_id=new_id("r"),
-        input=check_input(params["input"]),
+        input=check_input(params["input"], call.host.limits),
         digest=content_digest(params),
         by=call.by,
         expected=params.get("expectedTurnId"),
@@ -207,9 +190,10 @@ async def turn_list(call: Call) -> dict[str, Any]:
     turns, cursor = await service.store.turns(
         params["sessionId"], before=params.get("before"), limit=limit, status=params.get("status")
     )
-    result: dict[str, Any] = {"turns": [_view(turn, loaded, cursor) for turn in turns], "cursor": cursor}
-    if len(turns) == limit and turns[-1].n > 1:
-        result["nextBefore"] = turns[-1].n
+    shown = fitting([_view(turn, loaded, cursor) for turn in turns], call.host.limits["pageBytes"])
+    result: dict[str, Any] = {"turns": shown, "cursor": cursor}
+    if (len(turns) == limit or len(shown) < len(turns)) and turns[len(shown) - 1].n > 1:
+        result["nextBefore"] = turns[len(shown) - 1].n
     return result
 
 

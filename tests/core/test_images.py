@@ -1,0 +1,65 @@
+"""What an image is, by its first bytes; and which ones a conversation shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fake.pictures import gif, jpeg, png, webp
+from hames.core.images import Measured, measure
+from hames.core.pictures import Pictures
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type"),
+    [
+        (png(700, 300), "image/png"),
+        (gif(700, 300), "image/gif"),
+        (jpeg(700, 300), "image/jpeg"),
+        (webp(700, 300), "image/webp"),
+        (webp(700, 300, b"VP8L"), "image/webp"),
+        (webp(700, 300, b"VP8 "), "image/webp"),
+    ],
+)
+def test_type_and_size_are_read_from_the_first_bytes(data: bytes, media_type: str) -> None:
+    assert measure(data) == Measured(media_type, 700, 300)
+
+
+@given(st.sampled_from([png(), gif(), jpeg(), webp()]), st.data())
+def test_an_image_that_is_cut_is_none_or_what_it_was(data: bytes, draw: st.DataObject) -> None:
+    cut = data[: draw.draw(st.integers(0, len(data)))]
+
+    assert measure(cut) in (None, measure(data))
+
+
+@given(st.binary(max_size=200))
+def test_anything_may_be_looked_at(data: bytes) -> None:
+    for start in (b"", b"\xff\xd8\xff", b"GIF89a", b"RIFF\0\0\0\0WEBPVP8 ", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"):
+        measure(start + data)
+
+
+def _image(data: bytes, label: str | None = None) -> dict[str, Any]:
+    image: dict[str, Any] = {"type": "image", "mediaType": "image/png", "data": data}
+    return image if label is None else {**image, "label": label}
+
+
+def test_an_image_is_shown_once_and_named_again() -> None:
+    pictures = Pictures()
+
+    texts, shown = pictures.said([{"type": "text", "text": "Look:"}, _image(b"a", "a.png"), _image(b"a")])
+
+    assert [slot["text"] for slot in texts] == ["Look:", "[image a.png]", "[image: the same as image a.png above]"]
+    assert [picture.data for picture in shown] == [b"a"]
+    assert pictures.said([_image(b"b")])[1][0].data == b"b"
+
+
+def test_images_beyond_the_limits_are_left_out_and_said() -> None:
+    few, small = Pictures(most=1), Pictures(most_bytes=3)
+    few.said([_image(b"a")])
+
+    assert [few.said([_image(b"b", "b.png")])[1], small.said([_image(b"abcd")])[1]] == [(), ()]
+    assert few.said([_image(b"c", "c.png")])[0][0]["text"].startswith("[image c.png: left out")
+    assert small.said([_image(b"abc")])[1][0].data == b"abc"
