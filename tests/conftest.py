@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("soak", deadline=None, max_examples=20_000)
+# A round of `make soak`, which does many with seeds of their own.
+settings.register_profile("soak", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

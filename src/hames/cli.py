@@ -20,10 +20,13 @@ COMMANDS: Mapping[str, str] = {
     "serve": "speak JSON-RPC 2.0 on stdin and stdout",
     "run": "run one turn and print its answer",
     "replay": "print the events of a session",
-    "sessions": "list or show sessions",
+    "sessions": "list, show, export or delete sessions",
+    "verify": "look whether the store, or an export, is what was written",
+    "repair": "keep what proves itself of a damaged store, after a backup",
     "describe": "print what this build can do, as JSON",
     "schema": "print the protocol's JSON Schemas, or write them",
     "config": "get, set, unset or list settings",
+    "doctor": "say what is wrong with this installation, and what to do",
     "bench": "measure Hames beside the floor of this machine",
 }
 

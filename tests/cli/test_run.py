@@ -320,3 +320,20 @@ def test_notes_that_nobody_reads_do_not_stop_the_turn(hames: Cli) -> None:
     assert len(os.read(reader, 1_000_000)) > PIPE_BYTES // 2
     os.close(reader)
     assert (done.code, done.out) == (0, "done\n")
+
+
+def test_a_large_answer_is_never_cut(hames: Cli, fake: FakeProvider) -> None:
+    answer = "".join(f"line {n} äöü\n" for n in range(20_000))
+    fake.script(text(answer, chunks=4), text(answer, chunks=4))
+    shown = hames("run", "--id", "s1", "go", env=compatible(fake.url))
+    record = hames("run", "--json", "--session", "s1", "again " * 5_000, env=compatible(fake.url)).record
+    replayed = hames("replay", "s1")
+    listed = hames("sessions", "show", "s1")
+
+    assert (shown.code, shown.out) == (0, answer)
+    assert record["text"] == answer
+    assert all(f"        line {n} äöü\n" in replayed.out for n in (1, 10_000, 19_999))
+    assert replayed.out.count("again ") == 5_000
+    assert "line 0 äöü" in listed.out
+    stored = [json.loads(line)["event"] for line in hames("replay", "s1", "--jsonl").out.splitlines()]
+    assert all(isinstance(event["data"]["text"], dict) for event in stored if event["type"] == "message.completed")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from crash.whole import whole_events
 from e2e.driver import TIMEOUT_S, Server, said
 from engine.rules import TERMINALS, check_log
 
@@ -63,8 +64,9 @@ class Ledger:
             head = settle(server, session_id)
             log = self._replayed(server, session_id, head)
             total += len(log)
-            check_log(log)
-            self._prove_turns(session_id, log)
+            whole = whole_events(server, session_id, log)
+            check_log(whole)
+            self._prove_turns(session_id, whole)
         return total
 
     def _replayed(self, server: Server, session_id: str, head: int) -> list[dict[str, Any]]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -14,62 +11,18 @@ from crash.ledger import Ledger, settle, still_usable
 from crash.waits import until_file, until_gone
 from e2e.driver import Server, compatible, said
 from e2e.fixtures import Start
-from fake.provider import Answer, FakeProvider, calls, partial, stall, text, trickle, wait_for
-
-KILLS = int(os.environ.get("SOAK_KILLS", "100"))
-SESSIONS = 5
-START_S = 0.5
-"""About what a server takes to start: some are killed while they do, the others once they have said something."""
-
-
-class Model:
-    """Answers at random: words in pieces, slow words, tool calls alone and in batches."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-
-    def __call__(self, body: object) -> Answer:
-        chance = self.chance
-        kind = chance.random()
-        if kind < 0.45:
-            return text("wörd " * chance.randrange(1, 60), chunks=chance.randrange(1, 12))
-        if kind < 0.55:
-            words = partial("slow words ")[0].data  # type: ignore[union-attr]
-            return trickle(words, each_ms=1) + text("done")
-        tools = [
-            ("bash", {"command": f"echo one; sleep 0.0{chance.randrange(1, 9)}; echo two"}),
-            ("read", {"path": "a.txt"}),
-            ("write", {"path": "b.txt", "content": "b" * chance.randrange(1, 100)}),
-            ("grep", {"pattern": "a"}),
-        ]
-        return calls([chance.choice(tools) for _ in range(chance.randrange(1, 4))], "let me see" * chance.randrange(2))
+from fake.provider import FakeProvider, calls, partial, stall, text, wait_for
+from soak.kills import ENVIRONMENT, kills, make_sessions, one_life
+from soak.load import Model
+from soak.place import Place
 
 
 @pytest.mark.slow
-def test_a_hundred_kills_under_load_lose_nothing(home: Path, workspace: Path, fake: FakeProvider) -> None:
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_a_hundred_kills_under_load_lose_nothing(tmp_path: Path, half: str) -> None:
     seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    fake.answer = Model(seed)
-    (workspace / "a.txt").write_text("a\n")
-    ledger = Ledger()
-    env = compatible(fake.url, HAMES_LIMIT_CHUNK_MS="10", HAMES_LIMIT_STEPS="4")
-    with Server(home, env=env) as server:
-        for n in range(SESSIONS):
-            ledger.sessions.add(server.create(workspace, f"s{n}"))
-    following = Server(home, env=env, initialize=False)
-    for life in range(KILLS):
-        server, following = following, Server(home, env=env, initialize=False)  # it starts while this one lives
-        one_life(server, ledger, chance, life)
-    following.kill()
-    fake.answer = lambda _body: text("yes")
-    with Server(home, env=env) as server:
-        events = ledger.prove(server)
-        assert len(ledger.answered) > KILLS, "they were killed under load"
-        print(f"{events} events, {len(ledger.sent)} submits, {len(ledger.answered)} answered")
-        for session_id in ledger.sessions:
-            still_usable(server, session_id)
-    assert fake.refusals == []
+    print(f"{half} half, seed {seed}")
+    print(kills(Place(tmp_path, seed, 50)))
 
 
 @pytest.mark.slow
@@ -82,13 +35,12 @@ def test_who_takes_over_from_killed_servers_sees_every_event_once(
     fake.answer = Model(seed)
     (workspace / "a.txt").write_text("a\n")
     ledger = Ledger()
-    env = {"HAMES_LIMIT_CHUNK_MS": "10", "HAMES_LIMIT_STEPS": "4"}
-    heir = start(env=env)
-    for n in range(SESSIONS):
-        ledger.sessions.add(heir.create(workspace, f"s{n}"))
-        heir.call("session/close", sessionId=f"s{n}")  # so that the first to resume it is its owner
+    heir = start(env=ENVIRONMENT)
+    make_sessions(heir, ledger, workspace)
+    for session_id in ledger.sessions:
+        heir.call("session/close", sessionId=session_id)  # so that the first to resume it is its owner
     for life in range(12):
-        one_life(Server(home, env=compatible(fake.url, **env), initialize=False), ledger, chance, life)
+        one_life(Server(home, env=compatible(fake.url, **ENVIRONMENT), initialize=False), ledger, chance, life)
         for session_id in ledger.sessions:
             heir.send("session/resume", sessionId=session_id)
     fake.answer = lambda _body: text("yes")
@@ -100,36 +52,6 @@ def test_who_takes_over_from_killed_servers_sees_every_event_once(
         assert seen[:head] == list(range(1, head + 1)), "its subscription had every event once, in order"
 
 
-def one_life(server: Server, ledger: Ledger, chance: random.Random, life: int) -> None:
-    """Attach to everything, pipeline submits, be killed at a random moment, note what was said."""
-    asked: dict[int, tuple[str, str]] = {}
-    try:
-        server.send("initialize", protocolVersions=["1"], clientInfo={"name": "killer", "version": "1"})
-        for session_id in sorted(ledger.sessions):
-            cursor = ledger.last_cursor(session_id)
-            subscribe = {} if cursor is None else {"after": cursor}
-            server.send("session/resume", sessionId=session_id, subscribe=subscribe)
-        for session_id, key in [place for place in ledger.sent if place not in ledger.answered][:3]:
-            asked[ledger.submit(server, session_id, ledger.sent[session_id, key], key)] = (session_id, key)
-        for n in range(3):
-            session_id, key = chance.choice(sorted(ledger.sessions)), f"k-{life}-{n}"
-            asked[ledger.submit(server, session_id, f"text of {key}", key)] = (session_id, key)
-        if chance.random() < 0.3:
-            server.send("turn/cancel", sessionId=chance.choice(sorted(ledger.sessions)), queue="continue")
-        if chance.random() < 0.2:
-            time.sleep(chance.uniform(0, START_S))
-        else:
-            frames = chance.randrange(1, 80)
-            with contextlib.suppress(AssertionError):  # everything has come to its end before
-                server.wait_until(lambda: len(server.frames) >= frames, timeout=1)
-    finally:
-        server.kill()
-    refused = [f for frame in server.frames for f in frame.responses if "error" in f]
-    kinds = {(r["error"].get("data") or {}).get("kind", r["error"]["code"]) for r in refused}
-    assert kinds <= {"no_active_turn", "queue_full", "session_owned"}, refused
-    ledger.take(server, asked)
-
-
 @pytest.mark.slow
 def test_a_turn_that_was_just_answered_is_there_after_a_kill(home: Path, workspace: Path, fake: FakeProvider) -> None:
     fake.answer = lambda _body: stall()
@@ -137,7 +59,7 @@ def test_a_turn_that_was_just_answered_is_there_after_a_kill(home: Path, workspa
     answered: dict[str, str] = {}
     with Server(home, env=env) as server:
         session_id = server.create(workspace, "s")
-    for n in range(20):
+    for n in range(10):
         server = Server(home, env=env)
         answered[server.submit(session_id, f"text {n}")] = f"text {n}"
         server.kill()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,21 @@ from hames.protocol.chain import cursor, first_digest, next_digest
 SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 TERMINALS = ("turn.completed", "turn.failed", "turn.cancelled")
 HAMES_ERROR = -32000
-FRAME_BYTES = 32 * 2**20
+FRAME_BYTES = 2**20
 """The default of `limits.frameOutBytes`."""
 
 _SEPARATORS = ("\x85".encode(), "\u2028".encode(), "\u2029".encode())
 _BEFORE_EVENT = re.compile(rb'"cursor":"[^"]*","event":')
+
+
+def begins(text: str | Mapping[str, Any], have: bytes) -> bool:
+    """Whether a text, or what a reference stands for, begins with `have`, as far as the reference tells."""
+    if isinstance(text, str):
+        return text.encode().startswith(have)
+    if len(have) >= text["sizeBytes"]:
+        return bool(sha256(have).hexdigest() == text["sha256"])
+    head: bytes = text["head"].encode()
+    return head.startswith(have) or have.startswith(head)
 
 
 @dataclass(slots=True)
@@ -219,7 +230,7 @@ class Stream:
         self._whole.add(item)
         have = bytes(self._previews.pop(item, b""))
         if data["inContext"]:
-            assert data["text"].encode().startswith(have), "deltas are a part of the whole"
+            assert begins(data["text"], have), "deltas are a part of the whole"
 
 
 def _check_receipts(frames: Sequence[Frame], sent: Mapping[str | int, tuple[str, int]]) -> None:

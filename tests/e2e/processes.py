@@ -19,6 +19,7 @@ def environment(home: Path, extra: Mapping[str, str | None] | None = None) -> di
         "HAMES_HOME": str(home / "store"),
         "HAMES_CONFIG": str(home / "config.json"),
         "NO_PROXY": "127.0.0.1",
+        "HAMES_LIMIT_RESERVE_BYTES": str(64 * 1024),  # a thousand tests leave a thousand stores behind
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("src")),
     }
     for name, value in (extra or {}).items():

@@ -71,7 +71,7 @@ def valid_params(method: str, shared: Shared) -> dict[str, Any]:
     match method:
         case "session/create":
             return {"workspace": str(shared.workspace)}
-        case "session/close":
+        case "session/close" | "session/delete":
             return {"sessionId": shared.server.create(shared.workspace, subscribe={})}
         case "session/update":
             return {"sessionId": "s1", "title": "a title"}
@@ -83,6 +83,8 @@ def valid_params(method: str, shared: Shared) -> dict[str, Any]:
             return {**turn, "input": said("x")}
         case "turn/get" | "turn/wait":
             return turn
+        case "artifact/read":
+            return {"sessionId": "s1", "artifact": "a1"}
         case "events/unsubscribe":
             return {"subscriptionId": "u1"}
         case _ if "sessionId" in _schema(method).get("properties", {}):

@@ -13,6 +13,7 @@ from hames.protocol.errors import INVALID_PARAMS
 GIVEN = frozenset(
     {
         "invalid_config", "capability_unavailable", "credential_missing", "session_not_found", "session_exists",
+        "session_deleted",
         "limit_exceeded", "frame_too_large", "cursor_malformed", "cursor_foreign", "cursor_ahead",
     }
 )  # fmt: skip

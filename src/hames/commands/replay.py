@@ -37,7 +37,12 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     def make_client(streams: Streams) -> LocalClient:
         nonlocal reader
         reader = _Reader(streams, as_lines=arguments.jsonl)
-        return LocalClient(on_event=reader.take, on_notification=reader.closed, streams=streams)
+        return LocalClient(
+            on_event=reader.take,
+            on_notification=reader.closed,
+            streams=streams,
+            whole_texts=not arguments.jsonl,
+        )
 
     async def body(client: LocalClient, streams: Streams) -> int:
         assert reader is not None

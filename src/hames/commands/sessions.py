@@ -1,4 +1,4 @@
-"""`hames sessions`: what is in the store. Only looks: nothing of a session runs for it."""
+"""`hames sessions`: what is in the store. Nothing of a session runs for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 from hames.commands.exits import COMPLETED
 from hames.commands.local import LocalClient, run_with_client
 from hames.commands.pretty import pretty
+from hames.commands.session_ends import add_delete, add_export, delete, export
 from hames.commands.streams import Streams
 from hames.commands.telling import model_name
+from hames.commands.unfolding import head_of
 from hames.commands.visible import one_line
 from hames.protocol.jsontext import dumps
 
@@ -29,11 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser("show", help="one session, its turns and what it used")
     show.add_argument("session", metavar="ID")
     show.add_argument("--json", action="store_true", help="the answer of session/get, with its view")
+    add_export(actions.add_parser("export", help="put one into a file that proves itself"))
+    add_delete(actions.add_parser("delete", help="remove one for ever"))
 
 
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    if arguments.action == "show":
-        return _show(arguments, environ)
+    """Do the action that was typed."""
+    actions = {"show": _show, "export": export, "delete": delete}
+    if arguments.action in actions:
+        return actions[arguments.action](arguments, environ)
     wish: dict[str, Any] = {}
     if arguments.workspace is not None:
         wish["workspace"] = os.path.realpath(arguments.workspace)
@@ -116,4 +122,4 @@ def _end_of(turn: Mapping[str, Any]) -> str:
     outcome = turn.get("outcome", {})
     if "error" in outcome:
         return f"{outcome['error']['kind']}: {one_line(outcome['error']['message'], 100)}"
-    return one_line(outcome.get("text") or outcome.get("cause") or "", 100)
+    return one_line(head_of(outcome.get("text") or outcome.get("cause") or ""), 100)

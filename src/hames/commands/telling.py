@@ -37,8 +37,15 @@ def model_name(route: Data) -> str:
 
 
 def _input(data: Data) -> str:
-    text = "\n".join(slot["text"] for slot in data["input"])
+    text = "\n".join(_slot(slot) for slot in data["input"])
     return "> " + text.rstrip("\n").replace("\n", "\n> ")
+
+
+def _slot(slot: Data) -> str:
+    if slot["type"] == "text":
+        return str(slot["text"])
+    name = f" {one_line(slot['label'])}" if "label" in slot else ""
+    return f"[image{name}: {slot['mediaType']}, {slot['data']['sizeBytes']} bytes]"
 
 
 def _started(data: Data) -> str | None:
@@ -88,6 +95,10 @@ def _cancelled(data: Data) -> str:
 
 
 def _recovered(data: Data) -> str:
+    if "cut" in data:
+        cut = data["cut"]
+        lost = f"{cut['lost']} events are" if "lost" in cut else "there may have been more, which is"
+        return f"[the store was repaired, epoch {cut['epoch']}: {lost} lost after event {cut['lastGoodSeq']}]"
     return f"[recovered after {data['reason']}: {data['action']}]"
 
 

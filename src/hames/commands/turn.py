@@ -64,7 +64,12 @@ async def run_turn(request: Request, config: Config, environ: Mapping[str, str])
     record: dict[str, Any] | None = None
     async with anyio.create_task_group() as tasks:
         await tasks.start(_watch_signals, stop, tasks.cancel_scope)
-        client = LocalClient(on_event=showing.event, on_notification=showing.notification, streams=streams)
+        client = LocalClient(
+            on_event=showing.event,
+            on_notification=showing.notification,
+            streams=streams,
+            whole_texts=request.form == "text",
+        )
         try:
             async with local_client(config, environ, client):
                 record = await _Run(request, config, client, streams, showing, stop).run()
@@ -116,6 +121,8 @@ class _Run:
         turn = await self._submit(session["sessionId"])
         self._showing.ids["turnId"] = turn["turnId"]
         turn, why = await self._end_of(turn)
+        await self._client.taken()
+        turn = await self._whole(turn)
         return turn_record(
             session,
             turn,
@@ -123,6 +130,14 @@ class _Run:
             cause=None if why == "ended" else self._stop.why or why,
             interrupted=self._stop.code,
         )
+
+    async def _whole(self, turn: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The turn with its whole answer: a record is never cut."""
+        outcome = turn.get("outcome", {})
+        if "text" not in outcome:
+            return turn
+        text = await self._client.text_of(turn["sessionId"], outcome["text"])
+        return {**turn, "outcome": {**outcome, "text": text}}
 
     async def _session(self) -> Mapping[str, Any]:
         wish = self._request
