@@ -1,7 +1,8 @@
 # Needs python3 (3.11 or newer) with pip and make; nothing else, no root, and no venv or git package.
 # `make check` is the fast gate while working, `make test` is everything.
 
-PYTHON ?= python3
+# Not the one in .venv, which has no pip, though it may stand first on PATH.
+PYTHON ?= $(shell PATH=`echo "$$PATH" | sed 's#$(CURDIR)/\.venv/bin:*##g'` command -v python3)
 # One more than a small machine has processors: many tests wait for a process or a clock.
 WORKERS ?= 3
 BIN := .venv/bin

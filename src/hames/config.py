@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -128,12 +128,29 @@ def look_at_config(environ: Mapping[str, str]) -> tuple[Config, list[Refused]]:
     sources: dict[str, str] = {}
     faults: list[Refused] = []
     for name, value, source, place in found:
+        inner = [known for known in SETTINGS if known.startswith(f"{name}.")] if isinstance(value, dict) else []
+        if inner:
+            message = f'The settings in {path} are flat: write "{inner[0]}" with its value, not an object {name!r}.'
+            faults.append(Refused("invalid_config", message, setting=name))
+            continue
         try:
             values[name] = check_setting(name, value)
             sources[name] = source
         except Refused as error:
             faults.append(Refused("invalid_config", error.message + place, **error.details))
+    _keep_keys_at_home(found, values, sources)
     return Config(values, sources), faults
+
+
+def _keep_keys_at_home(
+    found: Iterable[tuple[str, Any, str, str]], values: dict[str, Any], sources: dict[str, str]
+) -> None:
+    """Forget a key that stands in the file beside another address than the one in force: it was given for that one."""
+    in_file = {name: value for name, value, source, _ in found if source == "file"}
+    for name in [name for name in values if name.endswith(".apiKey") and sources[name] == "file"]:
+        address = name.removesuffix("apiKey") + "baseUrl"
+        if address in in_file and in_file[address] != values.get(address):
+            del values[name], sources[name]
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

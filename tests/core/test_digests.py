@@ -4,6 +4,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,23 @@ def test_other_content_has_another_digest(first: dict[str, Any], second: dict[st
     same = first == second and [type(first[name]) for name in first] == [type(second[name]) for name in first]
 
     assert (content_digest(first) == content_digest(second)) == same
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_the_digest_is_that_of_rfc_8785(value: Any) -> None:
+    try:
+        canonical = rfc8785.dumps(value)
+    except ValueError:
+        with pytest.raises((ValueError, TypeError), match=r"."):
+            canonical_digest(value)
+    else:
+        assert canonical_digest(value) == sha256(canonical).hexdigest()
 
 
 def test_the_digest_is_over_canonical_json() -> None:

@@ -28,6 +28,12 @@ def test_type_and_size_are_read_from_the_first_bytes(data: bytes, media_type: st
     assert measure(data) == Measured(media_type, 700, 300)
 
 
+def test_a_picture_whose_segments_do_not_follow_each_other_has_no_size() -> None:
+    data = jpeg(700, 300)
+
+    assert measure(data[:20] + b"\0" + data[20:]) in (None, Measured("image/jpeg", 0, 0))
+
+
 @given(st.sampled_from([png(), gif(), jpeg(), webp()]), st.data())
 def test_an_image_that_is_cut_is_none_or_what_it_was(data: bytes, draw: st.DataObject) -> None:
     cut = data[: draw.draw(st.integers(0, len(data)))]

@@ -250,3 +250,14 @@ def test_text_that_json_has_no_form_for_is_cleaned_where_it_is_kept() -> None:
     assert kept is not None
     assert kept.title == "half \ufffd"
     assert turn_from_json(loads(turn_to_json(turn))).key == "half \ufffd"
+
+
+def test_a_command_that_only_repeats_gives_what_its_key_was_used_for_or_nothing() -> None:
+    ledger = _running()
+    used = KeyRecord("d", "s", 1, "t1", None)
+    for command in (replace(CREATE, only_repeat=True), replace(FIRST, key="k", only_repeat=True)):
+        new = decide(ledger.state, command, Known())
+        again = decide(ledger.state, command, Known(key=used))
+
+        assert (new.drafts, new.reply.repeated) == ((), False)
+        assert (again.drafts, again.reply.repeated, again.reply.turn_id) == ((), True, "t1")

@@ -24,7 +24,7 @@ def hames(home: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.slow
-def test_a_turn_that_ran_when_the_log_was_cut_goes_on_and_later_cursors_are_told_so(
+def test_a_turn_that_ran_when_the_log_was_cut_is_ended_and_later_cursors_are_told_so(
     start: Start, home: Path, workspace: Path, fake: FakeProvider
 ) -> None:
     fake.script(partial("some text ") + wait_for("go") + text("more"), text("whole"))
@@ -32,6 +32,7 @@ def test_a_turn_that_ran_when_the_log_was_cut_goes_on_and_later_cursors_are_told
     session_id = first.create(workspace)
     other = first.create(workspace)
     turn_id = first.submit(session_id)
+    waiting = first.submit(session_id)
     first.wait_event("message.chunk")
     before = first.log(session_id)
     first.kill()
@@ -49,7 +50,12 @@ def test_a_turn_that_ran_when_the_log_was_cut_goes_on_and_later_cursors_are_told
 
     second = start()
     second.call("session/resume", sessionId=session_id)
-    assert second.finish(session_id, turn_id)["status"] == "completed"
+    # Both may have gone further behind the cut: nothing of them is done again unasked.
+    ended = second.finish(session_id, turn_id)
+    assert (ended["status"], ended["outcome"]["error"]["kind"]) == ("failed", "lease_lost")
+    assert second.call("session/get", sessionId=session_id)["session"]["queue"]["held"]["cause"] == "log_cut"
+    second.call("queue/resume", sessionId=session_id)
+    assert second.finish(session_id, waiting)["status"] == "completed"
     log = [entry["event"] for entry in second.log(session_id)]
     check_log(log)
     cut = next(event for event in log if event["type"] == "log.recovered" and "cut" in event["data"])

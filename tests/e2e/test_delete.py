@@ -8,9 +8,10 @@ from typing import Any
 import apsw
 import pytest
 
-from e2e.driver import Server, descendants
+from e2e.driver import Server, descendants, said
 from e2e.fixtures import Start
 from e2e.large import make_large
+from fake.provider import FakeProvider, stall
 
 
 def rows(home: Path) -> int:
@@ -205,3 +206,17 @@ def test_others_go_on_while_a_long_session_is_removed(start: Start, workspace: P
 
     assert "result" in server.answer(identifier)
     assert turns > 1
+
+
+def test_what_is_submitted_behind_a_delete_is_refused(start: Start, workspace: Path, fake: FakeProvider) -> None:
+    fake.script(stall())
+    server = start()
+    session_id = server.create(workspace)
+    server.submit(session_id)
+    server.wait_event("model.requested")
+
+    deleting = server.send("session/delete", sessionId=session_id)
+    behind = server.send("turn/submit", sessionId=session_id, input=said("too late"))
+
+    assert "result" in server.answer(deleting)
+    assert server.answer(behind)["error"]["data"]["kind"] in ("session_closed", "session_deleted")

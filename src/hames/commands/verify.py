@@ -93,7 +93,11 @@ def _look_at_export(name: str, environ: Mapping[str, str]) -> dict[str, Any]:
         raise Refused("invalid_config", f"{name} cannot be read: {error.strerror}.") from error
     record = record_of("export", name, report.findings, verdict=report.verdict)
     record |= {"sessionId": report.session_id, "events": report.events, "cursor": report.cursor}
-    notes = [] if report.authentic is not False else ["its seal is not of the store here: another one made it"]
+    notes = {
+        True: ["authentic: its seal is of the store here"],
+        False: ["its seal is not of the store here: another one made it"],
+        None: [],
+    }[report.authentic if report.verdict == "good" else None]
     return record | {"authentic": report.authentic, "more": report.more, "notes": notes}
 
 

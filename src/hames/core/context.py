@@ -239,6 +239,10 @@ class Conversation:
             if not self.progress.open and self.progress.phase == "called":
                 self.progress.phase = "ask"
 
+    def _on_recovered(self, event: Event) -> None:
+        if event.data.get("action") == "cut" and self.progress is not None:
+            self.progress.severed = True
+
     def _on_ended(self, event: Event) -> None:
         self._inputs.pop(event.turn_id or "", None)
         self._instructions.pop(event.turn_id or "", None)
@@ -287,6 +291,7 @@ _HANDLERS = {
     "turn.completed": Conversation._on_ended,
     "turn.failed": Conversation._on_ended,
     "turn.cancelled": Conversation._on_ended,
+    "log.recovered": Conversation._on_recovered,
 }
 
 

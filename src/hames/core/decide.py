@@ -79,7 +79,11 @@ def _decide_client(state: State, command: ClientCommand, known: Known) -> Decisi
             return Decision(_lift(state, command.by))
         case CutLog():
             data = {"action": "cut", "reason": "damaged", "openCalls": [], "cut": command.cut}
-            return Decision((Draft("log.recovered", data),))
+            # What waits may have run behind the cut: somebody is to say that it may run (again).
+            held = bool(state.queue) and state.hold is None
+            by = {"principal": "store", "client": "hames repair"}
+            queue = (Draft("queue.held", {"by": by, "cause": "log_cut"}),) if held else ()
+            return Decision((Draft("log.recovered", data), *queue))
         case _:
             assert_never(command)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
+import orjson
+
+from hames.protocol.base import MAX_INTEGER
 from hames.protocol.errors import InvalidParams
 
 LEFT_OUT = frozenset({"_meta", "idempotencyKey", "subscribe"})
@@ -18,9 +22,24 @@ def canonical_digest(value: Any) -> str:
     Raises:
         ValueError: it holds what canonical JSON cannot (an integer beyond 2^53, NaN, a lone surrogate).
     """
+    if _is_plain(value):
+        with suppress(TypeError):  # a lone surrogate: refused below
+            return sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
     import rfc8785
 
     return sha256(rfc8785.dumps(value)).hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    """Compact JSON with sorted keys is canonical: there are no fractions, and keys sort alike in every encoding. What
+    takes a second for a text of some MiB takes milliseconds then, in which nothing else is answered."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and key.isascii() and _is_plain(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, int):
+        return abs(value) <= MAX_INTEGER
+    return value is None or isinstance(value, str)
 
 
 def content_digest(params: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ class Progress:
     `phase`: `ask` the model is to be asked; `asked` its answer is not whole; `called` it asked for tools;
     `final` it answered without. `open` are calls without a result, in order; `started` those of them whose
     effect may have begun, by call id with the tool's effect. `partial` holds items that have chunks and no
-    end: their kind and text.
+    end: their kind and text. `severed`: a repair cut the log within the turn.
     """
 
     turn_id: str
@@ -64,6 +64,7 @@ class Progress:
     tool_calls: int = 0
     output_bytes: int = 0
     cut: bool = False
+    severed: bool = False
     text: str = ""
     open: dict[str, ToolCall] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
@@ -164,6 +165,9 @@ def plan_recovery(progress: Progress, *, cancelled: bool, recover: Literal["cont
     unknown = tuple(call for call, effect in progress.started.items() if effect != "read")
     if cancelled:
         return SettleCancelled()
+    if progress.severed:
+        # What it did behind the cut is not known: to go on might do it again.
+        return SettleFailed("damaged", unknown)
     if unknown:
         return SettleFailed("calls_with_unknown_effect", unknown)
     if recover == "fail":

@@ -28,11 +28,13 @@ async def delete_session(
     *,
     expect: Mapping[str, str],
     by: By,
+    closing: Callable[[], object],
     settled: Callable[[int], Awaitable[None]],
 ) -> str:
     """Delete a session; when that was (RFC 3339), also if it was before.
 
-    `expect` is held against it first. `settled(seq)` is waited for before it is gone, `seq` being its last event.
+    `expect` is held against it first. `closing()` is called once nothing more can be submitted to it. `settled(seq)` is
+    waited for before it is gone, `seq` being its last event.
 
     Raises:
         Refused: `session_not_found`, `session_owned`, `session_incompatible`, `authority_mismatch`.
@@ -48,7 +50,7 @@ async def delete_session(
         expected(loaded, expect)
         _refuse(loaded.owner)
         if service.serves(session_id):
-            await service.settle(session_id, by)
+            await service.settle(session_id, by, closing)
         with anyio.move_on_after(TAKE_LEAVE_S):
             await settled(store.head(session_id))
     outcome = await store.delete(session_id, by=str(by.get("principal")))

@@ -61,9 +61,12 @@ def settle_command(left: Left, fence: int) -> EndTurn:
     if cancelled:
         ending = Ending("cancelled")
     elif isinstance(left.plan, SettleFailed):
+        severed = left.plan.reason == "damaged"
         fault = HarnessFault(
             "lease_lost",
-            "The process that ran this turn stopped; calls whose effect is unknown are named.",
+            "A repair cut the log within this turn: what it did after that is unknown, so it does not go on."
+            if severed
+            else "The process that ran this turn stopped; calls whose effect is unknown are named.",
             boundary="tool" if left.plan.unknown else None,
             unknownCalls=list(left.plan.unknown),
         )

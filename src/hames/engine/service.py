@@ -46,6 +46,12 @@ def no_report(what: str, error: BaseException) -> None:
     """Tell nobody of a defect."""
 
 
+START_S = 5.0
+"""For turns that were just submitted to start before a drain: as long as a wait for the store's gate may take."""
+
+START_LOOK_S = 0.005
+
+
 class Service:
     """Every session that this process has to do with."""
 
@@ -219,16 +225,18 @@ class Service:
             await self._settle_unowned(session_id)
         return committed
 
-    async def close(self, session_id: str, by: By) -> Loaded:
-        """Cancel what runs and waits, wait until nothing runs, close."""
-        await self.settle(session_id, by)
+    async def close(self, session_id: str, by: By, closing: Callable[[], object] = lambda: None) -> Loaded:
+        """Cancel what runs and waits, wait until nothing runs, close; `closing` as for `settle`."""
+        await self.settle(session_id, by, closing)
         await self.store.release(session_id)
         return await self.load(session_id)
 
-    async def settle(self, session_id: str, by: By) -> None:
-        """Close a session, and see that nothing of it runs here; a lease of this process stays."""
+    async def settle(self, session_id: str, by: By, closing: Callable[[], object] = lambda: None) -> None:
+        """Close a session, and see that nothing of it runs here; a lease of this process stays. `closing()` is called
+        once the wish is durable: what is submitted from then on is refused."""
         while True:
             committed = await self.commit(session_id, CloseSession(by))
+            closing()
             if committed.state.status == "closed":
                 break
             await self._settle_unowned(session_id)
@@ -381,7 +389,12 @@ class Service:
     async def shutdown(
         self, mode: Literal["cancel", "drain"], *, by: By, cause: Literal["disconnect", "shutdown"]
     ) -> None:
-        """Admit nothing more, cancel or wait for what runs, free the leases."""
+        """Admit nothing more, cancel or wait for what runs, free the leases. To wait includes what was submitted to run
+        at once and is only about to start."""
+        if mode == "drain":
+            with anyio.move_on_after(START_S):
+                while any(worker.starting for worker in self._workers.values()):  # noqa: ASYNC110 - no bell rings
+                    await anyio.sleep(START_LOOK_S)
         self.stopping = True
         workers = [worker for worker in self._workers.values() if not worker.done.is_set() and not worker.retire()]
         if mode == "cancel":
@@ -396,7 +409,7 @@ class Service:
 
     async def _let_go(self, worker: Worker, by: By, cause: Literal["disconnect", "shutdown"]) -> None:
         """Hand the running turn to a process that stands by for its session; cancel it where there is none."""
-        if worker.running and await self.store.heir(worker.session_id) is not None:
+        if await self.store.heir(worker.session_id) is not None:
             worker.hand_over()
             with anyio.move_on_after(HAND_OVER_S):
                 await worker.done.wait()

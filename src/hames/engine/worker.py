@@ -84,6 +84,7 @@ class Worker:
         self._scope = anyio.CancelScope()
         self._attempt: tuple[Attempt, anyio.CancelScope] | None = None
         self._stopping = False
+        self._leaving = False
         self._resting: Literal["idle", "retry"] | None = None
         self._idle: Callable[[], Pending] | None = None
         self._pending: tuple[Pending, Pending] | None = None
@@ -123,7 +124,7 @@ class Worker:
 
     def start_soon(self, admitted: Pending) -> None:
         """Start what was just given to the store, in the same commit if it can be: a turn costs one sync less."""
-        if self._idle is not None and self._pending is None:
+        if self._idle is not None and self._pending is None and not self._stopping:
             self._pending = admitted, self._idle()
 
     def stop(self) -> None:
@@ -151,12 +152,19 @@ class Worker:
             self._resting = None
 
     @property
+    def starting(self) -> bool:
+        """It is about to run a turn, or to find that there is none."""
+        return not self.done.is_set() and self._attempt is None and (self._resting is None or self._pending is not None)
+
+    @property
     def running(self) -> bool:
         """A turn runs here."""
         return self._attempt is not None
 
     def hand_over(self) -> None:
-        """Leave the running turn at its next step boundary, or in a model request, to who stands by for it."""
+        """Leave the turn that runs, or is starting, to who stands by for it: at its next step boundary, or in a model
+        request."""
+        self._leaving = True
         if self._attempt is not None:
             self._attempt[0].leaving = True
             if not self._attempt[0].calling:
@@ -191,6 +199,9 @@ class Worker:
 
     async def _own(self) -> Lease:
         try:
+            claimed = await self._store.claim(self.session_id)
+            if isinstance(claimed, Lease):
+                return claimed
             with self._rest("idle"):
                 return await self._claimed()
         finally:
@@ -320,6 +331,9 @@ class Worker:
         )
         scope = anyio.CancelScope()
         self._attempt = attempt, scope
+        if self._leaving:
+            attempt.leaving = True
+            scope.cancel()
         try:
             await self._run_watched(attempt, scope)
         finally:

@@ -167,10 +167,11 @@ class TurnUpdated(TypedDict):
 
 
 class QueueHeld(TypedDict):
-    """The queue waits: the running turn was cancelled while others were queued."""
+    """The queue waits for `queue/resume`: the running turn was cancelled while others were queued, or a repair cut the
+    log, and its turns may have run behind the cut."""
 
     by: By
-    cause: Literal["turn_cancelled"]
+    cause: Literal["turn_cancelled", "log_cut"]
 
 
 class QueueResumed(TypedDict):
@@ -445,7 +446,7 @@ EVENTS: Mapping[EventType, EventInfo] = {
     "session.resumed": EventInfo(SessionResumed, lifecycle=True),
     "session.updated": EventInfo(SessionUpdated, lifecycle=True),
     "session.closed": EventInfo(SessionClosed, lifecycle=True),
-    "log.recovered": EventInfo(LogRecovered),
+    "log.recovered": EventInfo(LogRecovered, conversation=True),
     "turn.queued": EventInfo(TurnQueued, lifecycle=True, conversation=True),
     "turn.started": EventInfo(TurnStarted, lifecycle=True, conversation=True),
     "turn.joined": EventInfo(TurnJoined, lifecycle=True, conversation=True),

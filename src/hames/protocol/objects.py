@@ -123,7 +123,7 @@ class Hold(TypedDict):
 
     by: By
     since: str
-    cause: Literal["turn_cancelled"]
+    cause: Literal["turn_cancelled", "log_cut"]
 
 
 class Queue(TypedDict):

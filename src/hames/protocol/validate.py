@@ -63,11 +63,7 @@ def _check(hint: Any) -> Check:
         return _either(arguments)
     if origin is dict:
         return _exactly(dict)
-    return _anything if hint is Any else _exactly(hint)
-
-
-def _anything(value: Any, _: str) -> Any:
-    return value
+    return _exactly(hint)
 
 
 _NAMES: Mapping[type, str] = {
@@ -82,10 +78,12 @@ _NAMES: Mapping[type, str] = {
 
 
 def _exactly(kind: type) -> Check:
+    expected = _NAMES[kind]
+
     def check(value: Any, path: str) -> Any:
         # Exactly: a boolean is no integer.
         if type(value) is not kind:
-            raise _unfit(path, _NAMES[kind], value)
+            raise _unfit(path, expected, value)
         return value
 
     return check
@@ -155,10 +153,7 @@ def _annotated(hint: Any, marks: tuple[Any, ...]) -> Check:
         return _tagged(get_args(hint))
     check = _check(hint)
     for mark in marks:
-        if mark is SOME:
-            check = _some(check)
-        elif isinstance(mark, Constraint):
-            check = _bounded(check, mark)
+        check = _some(check) if mark is SOME else _bounded(check, mark)
     return check
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -115,8 +115,7 @@ class _Step:
             await self._say("Done.")
         else:
             for directive in steps[position]:
-                if not await self._do(directive, results):
-                    break
+                await self._do(directive, results)
             if not self._text and not self._calls:
                 await self._say("Done.")
 
@@ -132,8 +131,8 @@ class _Step:
             response_id=None,
         )
 
-    async def _do(self, directive: _Directive, results: Sequence[ToolResult]) -> bool:
-        """Do one line; False ends the step."""
+    async def _do(self, directive: _Directive, results: Sequence[ToolResult]) -> None:
+        """Do one line."""
         rest = directive.rest
         match directive.verb:
             case "say":
@@ -143,17 +142,16 @@ class _Step:
                     self._reasoning.append(word)
                     await self._give(ReasoningDelta(word))
             case "repeat":
-                return await self._repeat(rest)
+                await self._repeat(rest)
             case "wait":
-                return await self._wait(rest)
+                await self._wait(rest)
             case "expect":
                 if not any(rest in result.text for result in results):
                     raise _failed(f"Expected {rest!r} in the latest tool results, which do not contain it.")
             case "fail":
-                return await self._fail(rest)
+                self._fail(rest)
             case _:
                 await self._call(rest)
-        return True
 
     async def _say(self, text: str) -> None:
         if self._text:
@@ -161,28 +159,23 @@ class _Step:
         for word in _WORDS.findall(text):
             await self._word(word)
 
-    async def _repeat(self, rest: str) -> bool:
+    async def _repeat(self, rest: str) -> None:
         count, _, text = rest.partition(" ")
         if not count.isdecimal() or not 0 < int(count) <= MAX_REPEAT or not text:
-            await self._say(f"`repeat` needs a number from 1 to {MAX_REPEAT} and a text, not {rest!r}.")
-            return False
+            raise _failed(f"`repeat` needs a number from 1 to {MAX_REPEAT} and a text, not {rest!r}.")
         for _ in range(int(count)):
             await self._word(text)
-        return True
 
-    async def _wait(self, rest: str) -> bool:
+    async def _wait(self, rest: str) -> None:
         if not rest.isdecimal():
-            await self._say(f"`wait` needs milliseconds, not {rest!r}.")
-            return False
+            raise _failed(f"`wait` needs milliseconds, not {rest!r}.")
         await anyio.sleep(min(int(rest), self._limits.idle_ms) / 1000)
         if int(rest) > self._limits.idle_ms:
             raise _timeout("idle", self._limits.idle_ms)
-        return True
 
-    async def _fail(self, rest: str) -> bool:
+    def _fail(self, rest: str) -> NoReturn:
         if rest not in KINDS:
-            await self._say(f"`fail` needs an error kind, such as model_gateway, not {rest!r}.")
-            return False
+            raise _failed(f"`fail` needs an error kind, such as model_gateway, not {rest!r}.")
         message = f"The script of the offline interpreter says to fail with {rest}."
         raise ProviderFailed(cast("ErrorKind", rest), message, boundary="model_gateway", phase="stream")
 

@@ -279,6 +279,12 @@ class Connection:
             self._one_less = anyio.Event()
             await self._one_less.wait()
 
+    async def all_answered(self) -> None:
+        """Until nothing is being served, also of what waits for something else."""
+        while self._serving:
+            self._one_less = anyio.Event()
+            await self._one_less.wait()
+
     def give_up(self) -> None:
         """Answer what is still being served with `shutting_down`: the process is about to end."""
         self._leaving = True
@@ -323,6 +329,7 @@ class Connection:
                 self._short_bytes -= weight
                 self._one_less.set()
             self._serving.discard(scope)
+            self._one_less.set()
             self._leave_lane(session_id, mine)
 
     def _cut_short(self, request: rpc.Request) -> bytes:

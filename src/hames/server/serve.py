@@ -168,6 +168,9 @@ async def disconnect(host: Host, connection: Connection, on_disconnect: Literal[
     if on_disconnect == "drain":
         await connection.quiet()
         await host.shut_down("drain", cause="disconnect")
+        # Who waited for a turn is answered by what came of it.
+        with anyio.move_on_after(LEAVE_S):
+            await connection.all_answered()
         return
     with anyio.move_on_after(LEAVE_S / 2):
         await connection.quiet()

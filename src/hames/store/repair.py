@@ -36,7 +36,7 @@ COMPANY_MS: Final = 500
 """For others who have the database open for a moment."""
 
 KEPT_RAW: Final = ("store.db", "store.db-wal", "store.db-shm", "witness", "key")
-"""Copied byte for byte where SQLite cannot make a copy."""
+"""Copied byte for byte, before anything opens them."""
 
 
 @dataclass(slots=True)
@@ -107,14 +107,21 @@ class _Repair:
     def run(self) -> RepairReport:
         with closing(Witness(self._directory, write=True)) as witness:
             seen = witness.read()
+            backup = self._copy_files()
+            self._report.backup = str(backup)
             try:
                 meta = self._in_place(seen)
             except (apsw.CorruptError, apsw.NotADBError):
                 if self._session_id is not None:
+                    shutil.rmtree(backup)
                     raise
                 meta = self._anew(seen)
-            except apsw.BusyError as error:
-                raise unavailable(self._directory, "another program has it open; end it, then repair") from error
+            except BaseException as error:
+                # Nothing was changed.
+                shutil.rmtree(backup)
+                if isinstance(error, apsw.BusyError):
+                    raise unavailable(self._directory, "another program has it open; end it, then repair") from error
+                raise
             witness.write(meta.store_id, meta.commits)
         return self._report
 
@@ -130,14 +137,12 @@ class _Repair:
             meta, writable = schema.inspect(connection, directory)
             if not writable:
                 raise schema.incompatible(directory, meta.version, "write")
-            self._report.backup = str(self._back_up(connection))
             migrations.advance(connection, meta.version)
             return self._mend(connection, seen)
 
     def _anew(self, seen: tuple[str, int] | None) -> schema.Meta:
         """Put what can be read into a new database, mend that, and give it the old one's place."""
         directory = self._directory
-        self._report.backup = str(self._copy_files())
         self._report.rebuilt = True
         unready = directory / "repairing"
         shutil.rmtree(unready, ignore_errors=True)
@@ -209,20 +214,6 @@ class _Repair:
                 return place
         raise unavailable(self._directory, f"{backups} is full of backups of this moment; remove some")
 
-    def _back_up(self, connection: apsw.Connection) -> Path:
-        place = self._place()
-        try:
-            connection.execute("vacuum into ?", (str(place / "store.db"),))
-            with closing(apsw.Connection(str(place / "store.db"))) as copy:
-                # What is written into the header: a store out of WAL mode is refused.
-                copy.pragma("journal_mode", "wal")
-            shutil.copyfile(self._directory / "key", place / "key")
-            _settle(place)
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
-        return place
-
     def _copy_files(self) -> Path:
         """Nobody has the store open, this process neither: the files may be opened by hand."""
         place = self._place()
@@ -231,6 +222,9 @@ class _Repair:
                 with suppress(FileNotFoundError):
                     shutil.copyfile(self._directory / name, place / name)
             _settle(place)
+            if (self._directory / "blobs").is_dir():
+                # Contents are never changed in place, so that another name for them is a copy.
+                shutil.copytree(self._directory / "blobs", place / "blobs", copy_function=os.link)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise

@@ -222,7 +222,7 @@ class Hold(TypedDict):
 
     by: By
     since: str
-    cause: Literal["turn_cancelled"]
+    cause: Literal["turn_cancelled", "log_cut"]
 
 
 class Image(TypedDict):
@@ -403,10 +403,12 @@ class Queue(TypedDict):
 
 
 class QueueHeld(TypedDict):
-    """The queue waits: the running turn was cancelled while others were queued."""
+    """The queue waits for `queue/resume`: the running turn was cancelled while others were queued, or a repair cut
+    the log, and its turns may have run behind the cut.
+    """
 
     by: By
-    cause: Literal["turn_cancelled"]
+    cause: Literal["turn_cancelled", "log_cut"]
 
 
 class QueueResult(TypedDict):

@@ -200,9 +200,8 @@ async def session_update(call: Call) -> dict[str, Any]:
 async def session_close(call: Call) -> dict[str, Any]:
     """Cancel what runs, close; answered when nothing of the session runs."""
     service = await call.service()
-    # Others of the session go on meanwhile: a close may wait for a tool to be reaped.
-    call.release()
-    loaded = await service.close(call.params["sessionId"], call.by)
+    # Others of the session go on once that is durable: a close may wait for a tool to be reaped.
+    loaded = await service.close(call.params["sessionId"], call.by, call.release)
     for subscription in list(call.connection.subscriptions.values()):
         if subscription.session_id == call.params["sessionId"]:
             await subscription.sent_through(loaded.state.seq)
@@ -215,8 +214,6 @@ async def session_delete(call: Call) -> dict[str, Any]:
 
     session_id = call.params["sessionId"]
     service = await call.service()
-    # As for a close; and its last events are sent behind the answers of what holds the order.
-    call.release()
 
     async def settled(seq: int) -> None:
         for subscription in followers(call.connection):
@@ -226,7 +223,7 @@ async def session_delete(call: Call) -> dict[str, Any]:
         return [each for each in connection.subscriptions.values() if each.session_id == session_id]
 
     expect = call.params.get("expect", {})
-    at = await delete_session(service, session_id, expect=expect, by=call.by, settled=settled)
+    at = await delete_session(service, session_id, expect=expect, by=call.by, closing=call.release, settled=settled)
     for connection in tuple(call.host.connections):
         connection.sessions.discard(session_id)
         for subscription in followers(connection):
