@@ -285,6 +285,18 @@ def test_the_fallback_is_no_step_of_its_own() -> None:
     assert (_progress(story).steps, _progress(story).fallback) == (1, True)
 
 
+def test_a_turn_within_which_the_log_was_cut_is_known_as_such() -> None:
+    story = Story()
+    story.tell("log.recovered", action="cut")
+    story.start("t1", "Work.")
+    story.tell("log.recovered", action="continued")
+    before = _progress(story).severed
+
+    story.tell("log.recovered", action="cut")
+
+    assert (before, _progress(story).severed) == (False, True)
+
+
 def test_a_start_of_an_unknown_call_is_not_kept() -> None:
     story = Story()
     story.start("t1", "Work.")

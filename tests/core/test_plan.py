@@ -179,3 +179,12 @@ def test_only_a_turn_without_unknown_effects_goes_on(started: dict[str, str], ca
         assert plan == SettleFailed("caller_asked", ())
     else:
         assert plan == Continue("owner_lost", ("c0", "c1", "c2"))
+
+
+@pytest.mark.parametrize(("started", "unknown"), [({}, ()), ({"c": "execute"}, ("c",)), ({"c": "read"}, ())])
+def test_a_turn_whose_log_was_cut_does_not_go_on(started: dict[str, str], unknown: tuple[str, ...]) -> None:
+    progress = Progress("t", severed=True, started=started)
+
+    plan = plan_recovery(progress, cancelled=False, recover="continue")
+
+    assert plan == SettleFailed("damaged", unknown)

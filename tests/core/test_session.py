@@ -11,6 +11,7 @@ from hames.core.commands import (
     CancelTurn,
     Command,
     CreateSession,
+    CutLog,
     Draft,
     Ending,
     EndTurn,
@@ -261,3 +262,16 @@ def test_a_command_that_only_repeats_gives_what_its_key_was_used_for_or_nothing(
 
         assert (new.drafts, new.reply.repeated) == ((), False)
         assert (again.drafts, again.reply.repeated, again.reply.turn_id) == ((), True, "t1")
+
+
+def test_a_cut_log_holds_what_waits_since_it_may_have_run() -> None:
+    ledger = _running()
+    cut = CutLog({"lastGoodSeq": 3, "epoch": 2, "reason": "edited"})
+    ledger.run(SubmitTurn("t2", SLOTS, "d", BY))
+
+    idle = decide(_running().state, cut)
+    busy = decide(ledger.state, cut)
+
+    assert [draft.type for draft in idle.drafts] == ["log.recovered"]
+    assert [draft.type for draft in busy.drafts] == ["log.recovered", "queue.held"]
+    assert busy.drafts[1].data["cause"] == "log_cut"
