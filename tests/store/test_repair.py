@@ -19,7 +19,7 @@ import pytest
 from hames.core.commands import Ending, EndTurn
 from hames.ports import Store
 from hames.protocol.errors import HamesError, HarnessFault, Refused
-from hames.store.repair import repair_store
+from hames.store.repair import finish_cut_repair, repair_store
 from store.play import LIMITS, World, completion, create, fill, folded, parse, start, submission, take, whole
 from store.process import ROOT, locked, other
 from store.test_verify import DAMAGE, checkpoint, cut, edit, look, rich
@@ -340,7 +340,8 @@ async def test_a_program_that_is_not_ours_and_has_it_open_is_noticed(disk_world:
     assert not look(disk_world).is_good
 
 
-async def test_a_process_that_comes_while_a_repair_is_unfinished_finishes_it(disk_world: World) -> None:
+@pytest.mark.parametrize("by_repair", [False, True])
+async def test_who_comes_while_a_repair_is_unfinished_finishes_it(disk_world: World, by_repair: bool) -> None:
     async with disk_world.open() as store:
         await fill(store, 10)
     directory = disk_world.directory
@@ -354,6 +355,9 @@ async def test_a_process_that_comes_while_a_repair_is_unfinished_finishes_it(dis
     with pytest.raises(HarnessFault, match="cut short"):
         look(disk_world)
 
+    if by_repair:
+        finish_cut_repair(directory, LIMITS)
+        assert look(disk_world).is_good
     async with disk_world.open() as store:
         assert len(await whole(store)) == 10
     assert look(disk_world).store["commits"] > 100

@@ -47,9 +47,10 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _run(arguments: argparse.Namespace, directory: Path, limits: Mapping[str, int]) -> int:
     from hames.commands.verify import look_at, store_record, tell
     from hames.protocol.errors import Refused
-    from hames.store.repair import refuse_company, repair_store
+    from hames.store.repair import finish_cut_repair, refuse_company, repair_store
 
     refuse_company(directory)
+    finish_cut_repair(directory, limits)
     before = look_at(directory, limits, arguments.session)
     if before.is_good:
         tell(store_record(before), as_json=arguments.json)

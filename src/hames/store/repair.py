@@ -26,7 +26,7 @@ from hames.store import migrations, schema
 from hames.store.faults import FOREIGN, translate, unavailable
 from hames.store.files import make_directory, sync
 from hames.store.guards import Gate, Witness, refuse_network
-from hames.store.opening import finish_repair, read_key
+from hames.store.opening import REPAIRED, finish_repair, read_key
 from hames.store.owners import Owners, new_owner_id
 from hames.store.rebuild import rebuild
 from hames.store.salvage import Salvage, Salvaged
@@ -68,6 +68,26 @@ def refuse_company(directory: Path) -> None:
         names = ", ".join(f"{owner.pid} on {owner.host}" for owner in alive)
         why = f"it is in use by process {names}; end it, then repair"
         raise unavailable(directory, why, pids=[owner.pid for owner in alive])
+
+
+def finish_cut_repair(directory: Path, limits: Mapping[str, int]) -> None:
+    """Finish a repair that was killed when its result was whole. Nobody else has the store open.
+
+    Raises:
+        HarnessFault: `store_unavailable`.
+    """
+    if not (directory / REPAIRED).exists():
+        return
+    try:
+        gate = Gate(directory, limit_ms=limits["gateMs"])
+        try:
+            gate.enter()
+            refuse_company(directory)
+            finish_repair(directory)
+        finally:
+            gate.close()
+    except FOREIGN as error:
+        raise translate(error, directory) from error
 
 
 def repair_store(directory: Path, limits: Mapping[str, int], *, session_id: str | None = None) -> RepairReport:
@@ -156,7 +176,7 @@ class _Repair:
         shutil.rmtree(unready / "cut", ignore_errors=True)
         sync(unready / "store.db")
         sync(unready)
-        unready.rename(directory / "repaired")
+        unready.rename(directory / REPAIRED)
         sync(directory)
         finish_repair(directory)
         return meta
