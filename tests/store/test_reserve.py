@@ -98,3 +98,26 @@ async def test_a_full_disk_lets_turns_end_and_admits_nothing_until_there_is_room
         await store.commit("s-1", submission("t-2")).wait()
         assert await store.check() == {"status": "ok"}
         assert ballast.stat().st_size == BYTES
+
+
+@pytest.mark.anyio
+async def test_behind_a_fact_that_was_not_kept_none_stands_though_there_is_room_for_it(disk_world: World) -> None:
+    async with disk_world.open() as store:
+        assert isinstance(store, SqliteStore)
+        fence = await running(store)
+        before = store.head("s-1")
+        await limit_pages(store, 4)
+
+        large = store.commit("s-1", chunk(fence, "t-1", 0, "x" * 100_000))
+        small = store.commit("s-1", chunk(fence, "t-1", 100_000, "y"))
+        for pending in (large, small):
+            with pytest.raises(HarnessFault):
+                await pending.wait()
+        await limit_pages(store, 10_000)
+        with pytest.raises(HarnessFault):
+            await store.commit("s-1", chunk(fence, "t-1", 100_001, "z")).wait()
+
+        assert store.head("s-1") == before
+        ending = Ending("failed", error={"kind": "store_full", "message": "m", "retryable": True, "details": {}})
+        ended = await store.commit("s-1", EndTurn(fence, "t-1", ending)).wait()
+        assert [event.type for event in ended.events] == ["turn.failed"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from hames.core.commands import Command
+from hames.core.commands import Command, Record
 from hames.core.state import State, Turn
 from hames.ports import (
     COLLECT_GRACE_MS,
@@ -133,9 +133,12 @@ class SqliteStore:
 
     def commit(self, session_id: str, command: Command) -> Pending:
         weight_bytes = weigh(command)
-        return self._give(lambda transaction: transaction.commit(session_id, command), weight_bytes)
+        facts_of = (session_id, command.fence) if isinstance(command, Record) else None
+        return self._give(lambda transaction: transaction.commit(session_id, command), weight_bytes, facts_of)
 
-    def _give(self, work: Callable[[Any], Any], weight_bytes: int = 512) -> Ticket[Any]:
+    def _give(
+        self, work: Callable[[Any], Any], weight_bytes: int = 512, facts_of: tuple[str, int] | None = None
+    ) -> Ticket[Any]:
         ticket: Ticket[Any] = Ticket()
         if self._running is None:
             ticket.settle(self._not_open())
@@ -144,7 +147,7 @@ class SqliteStore:
             self._job_bytes += weight_bytes
             if not self._outbox and self._port is not None:
                 self._port.later(self._hand_over)
-            self._outbox.append(Job(ticket, work, weight_bytes))
+            self._outbox.append(Job(ticket, work, weight_bytes, facts_of))
         return ticket
 
     def _hand_over(self) -> None:

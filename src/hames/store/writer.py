@@ -45,6 +45,9 @@ for moments."""
 BUSY_CHECKPOINT_PAGES: Final = 4096
 """16 MiB: beyond this a checkpoint is made though jobs wait; recovery of it takes 7 ms."""
 
+MOST_GAPS: Final = 1024
+"""Attempts that lost a fact and are remembered: each ends when it hears of it."""
+
 CACHED_SESSIONS: Final = 4096
 """Sessions whose state is kept between batches; beyond, all are loaded anew."""
 
@@ -88,6 +91,7 @@ class Writer:
         self._queue: SimpleQueue[list[Job] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="hames-writer", daemon=True)
         self._left: list[Job] = []
+        self._gaps: dict[tuple[str, int] | None, HarnessFault] = {}
         self._side: WriteSide | None = None
         self._closed: HarnessFault | None = None
         self._sessions: dict[str, Held] = {}
@@ -139,7 +143,7 @@ class Writer:
         while going:
             batch, going = self._take()
             if batch:
-                self._report(self._work(batch))
+                self._report(self._in_order(batch))
             self._checkpoint(BUSY_CHECKPOINT_PAGES)
         if self._side is not None:
             self._work([Job(Ticket(), Transaction.release_all)])
@@ -181,6 +185,24 @@ class Writer:
             [(_, more)] = self._work([Job(Ticket(), chore)]).outcomes
             if more is True:
                 self._chores.append(chore)
+
+    def _in_order(self, batch: list[Job]) -> Batch:
+        """Work on a batch, less the facts of attempts that lost one: behind a gap none may stand, though there be room
+        again for a small one."""
+        lost = [(job, fault) for job in batch if (fault := self._gaps.get(job.facts_of)) is not None]
+        if not lost:
+            return self._noted(self._work(batch))
+        rest = [job for job in batch if job.facts_of not in self._gaps]
+        done = self._noted(self._work(rest)) if rest else Batch([], {})
+        return Batch([*done.outcomes, *lost], done.heads, done.lines)
+
+    def _noted(self, done: Batch) -> Batch:
+        for job, outcome in done.outcomes:
+            if job.facts_of is not None and isinstance(outcome, HarnessFault):
+                if len(self._gaps) >= MOST_GAPS:
+                    self._gaps.clear()
+                self._gaps[job.facts_of] = outcome
+        return done
 
     def _work(self, batch: list[Job]) -> Batch:
         try:
@@ -240,7 +262,8 @@ class Writer:
         lines: list[tuple[str, int, list[bytes]]] = []
         for job in batch:
             self._look_for_room()
-            alone = self._transact(side, [job])
+            fault = self._gaps.get(job.facts_of)
+            alone = self._noted(self._transact(side, [job])) if fault is None else _failed([job], fault)
             outcomes += alone.outcomes
             heads.update(alone.heads)
             lines += alone.lines
