@@ -117,7 +117,7 @@ async def test_a_header_that_stands_in_the_wal_too_is_recovered(disk_world: Worl
     checkpoint(disk_world.directory)
     async with disk_world.open() as store:
         await create(store, "s-new")  # a page more: the first one, which counts them, is in the WAL
-        for n in range(30):
+        for n in range(12):
             await store.commit("s-new", submission(f"t-{n}")).wait()
     zero(disk_world.directory / "store.db", 0, 100)
 

@@ -198,7 +198,7 @@ class Writer:
 
     def _noted(self, done: Batch) -> Batch:
         for job, outcome in done.outcomes:
-            if job.facts_of is not None and isinstance(outcome, HarnessFault):
+            if job.facts_of is not None and isinstance(outcome, HarnessFault) and outcome.kind == "store_full":
                 if len(self._gaps) >= MOST_GAPS:
                     self._gaps.clear()
                 self._gaps[job.facts_of] = outcome
