@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cli.command import WHY_LOST, Cli, finish, lost_stdout
+from crash.waits import until_file
 from e2e.driver import Server, compatible
 from fake.provider import FakeProvider, calls, cut, partial, status, text
 
@@ -153,6 +154,21 @@ def test_a_session_that_another_process_runs_is_gone_on_with_there(hames: Cli) -
         started = [row["event"] for row in server.log(session) if row["event"]["type"] == "turn.started"]
         assert (done.code, done.out) == (0, "from there\nstill there\n")
         assert [event["data"]["worker"]["pid"] for event in started] == [server.pid]
+
+
+def test_a_run_behind_another_goes_on_when_that_ends(hames: Cli) -> None:
+    """The first process would run the second's turn, were it not about to leave: it hands it over."""
+    command = json.dumps({"command": "touch began; until [ -e go ]; do sleep 0.02; done"})
+    first = hames.start("run", "--model", "offline", "--id", "two", f"call bash {command}")
+    until_file(hames.workspace / "began")
+    second = hames.start("run", "--session", "two", "say second")
+    while hames("replay", "two", "--jsonl").out.count('"turn.queued"') < 2:
+        pass
+    (hames.workspace / "go").touch()
+
+    assert finish(first).code == 0
+    done = finish(second)
+    assert (done.code, done.out) == (0, "second\n")
 
 
 def test_an_id_that_is_taken_ends_with_64(hames: Cli) -> None:
