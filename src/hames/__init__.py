@@ -1,11 +1,11 @@
-"""Hames: a durable agent harness that other programs drive over stdio, or within their own process: see `library`."""
+"""Hames: a durable agent harness that other programs drive over stdio, or within their own process: see `embedded`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hames.library import (
+    from hames.embedded import (
         ConnectionLost,
         Events,
         HamesClient,
@@ -41,6 +41,6 @@ def __getattr__(name: str) -> Any:
     """The names of the library, loaded with the first of them: a server that is spawned needs none."""
     if name not in __all__:
         raise AttributeError(f"module 'hames' has no attribute {name!r}")
-    from hames import library
+    from hames import embedded
 
-    return getattr(library, name)
+    return getattr(embedded, name)

@@ -17,7 +17,7 @@ import pytest
 
 from crash.waits import until
 from e2e.driver import TIMEOUT_S
-from hames.library import connect, connect_sync
+from hames.embedded import connect, connect_sync
 from hames_client import ConnectionLost, Events, HamesClient, HamesError, Session
 from hames_client.sync import SyncClient, SyncEvents, SyncSession, spawn_sync
 
@@ -267,8 +267,8 @@ assert "pydantic" not in sys.modules and "apsw" not in sys.modules and "httpx" n
 
 def test_the_names_of_the_package_are_those_of_the_library() -> None:
     import hames
-    import hames.library
+    import hames.embedded
 
-    assert set(hames.__all__) == {*hames.library.__all__, "__version__"}
+    assert set(hames.__all__) == {*hames.embedded.__all__, "__version__"}
     assert hames.connect is connect
     assert hames.connect_sync is connect_sync
