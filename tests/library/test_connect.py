@@ -450,7 +450,8 @@ except* KeyboardInterrupt:  # alone, or in a group where trio raised it in a tas
     code = 130
 sys.exit(code)
 """
-    command = [sys.executable, "-c", program]
+    # An interrupt may come between the making of a coroutine and its start.
+    command = [sys.executable, "-W", "ignore:coroutine:RuntimeWarning", "-c", program]
     child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: ASYNC220
     assert child.stdout is not None
     with anyio.fail_after(60):
