@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hames.config import Config, about_store, about_transport, home_path
+from hames.config import SETTINGS, Config, about_store, about_transport, home_path
 from hames.core.limits import TURN_LIMITS
 from hames.core.redaction import worth_hiding
 from hames.protocol.errors import HarnessFault, Refused
@@ -211,23 +211,24 @@ class LocalWorld:
         return "compatible" if self._config.get("providers.compatible.baseUrl") else OFFLINE
 
     def _named(self, text: str) -> tuple[str, str]:
-        """`<provider>/<model>`, a provider, or a model of the configured provider: provider and model."""
+        """`<provider>/<model>`, a provider, or a model of the provider of the configured model: both names."""
         from hames.providers import PROVIDERS
 
         name, _, model = text.partition("/")
         if name not in PROVIDERS:
             if get_close_matches(name.lower(), PROVIDERS, 1, PROVIDER_TYPO):
                 known = ", ".join(PROVIDERS)
-                message = f"There is no provider {name[:80]!r}; there are: {known}. Write `compatible/<model>`."
+                message = f"There is no provider {name[:80]!r}; there are: {known}. Write `<provider>/<model>`."
                 raise Refused("invalid_config", message, member="model")
-            name, model = "compatible", text
+            configured = str(self._config.get("model") or "").partition("/")[0]
+            name, model = configured if configured in PROVIDERS and configured != OFFLINE else "compatible", text
         if name == OFFLINE:
             return OFFLINE, OFFLINE
-        model = model or str(self._config.get("providers.compatible.model") or "")
+        model = model or str(self._config.get(f"providers.{name}.model") or "")
         if not model:
             raise Refused(
                 "invalid_config",
-                f"No model is named: write `{name}/<model>` or set providers.compatible.model.",
+                f"No model is named: write `{name}/<model>` or set providers.{name}.model.",
                 member="model",
             )
         return name, model
@@ -241,17 +242,25 @@ class LocalWorld:
             known = ", ".join(PROVIDERS)
             raise Refused("capability_unavailable", f"There is no provider {name[:80]!r}; there are: {known}.")
         if name not in self._providers:
-            base_url = str(self._config.get("providers.compatible.baseUrl") or "")
-            if name != OFFLINE and not base_url:
+            row, key_setting = PROVIDERS[name], f"providers.{name}.apiKey"
+            base_url = str(self._config.get(f"providers.{name}.baseUrl") or row.base_url or "")
+            if row.is_remote and not base_url:
                 raise Refused(
                     "invalid_config",
-                    f"The provider {name} has no address: set providers.compatible.baseUrl, or use `offline`.",
-                    setting="providers.compatible.baseUrl",
+                    f"The provider {name} has no address: set providers.{name}.baseUrl, or use `offline`.",
+                    setting=f"providers.{name}.baseUrl",
                 )
-            key = self._config.get("providers.compatible.apiKey")
-            source = self._config.sources.get("providers.compatible.apiKey", "none")
+            key = self._config.get(key_setting)
+            if row.needs_key and not key:
+                variables = " or ".join((SETTINGS[key_setting].environment, *row.key_variables))
+                raise Refused(
+                    "credential_missing",
+                    f"The provider {name} wants a key: set {variables}, or run: hames config set {key_setting} -",
+                    setting=key_setting,
+                )
             salt = bytes.fromhex(self._store.keyed("credential-salt"))
-            self._providers[name] = PROVIDERS[name](
+            source = self._config.sources.get(key_setting, "none")
+            self._providers[name] = row.make(
                 ProviderSettings(base_url=base_url, api_key=key, key_source=source, salt=salt)
             )
         return self._providers[name]
@@ -321,8 +330,10 @@ class LocalWorld:
         """`tool`, which may come across our credential: the parent that started us has it too."""
         from hames.tools.redacted import RedactedTool
 
-        secret = worth_hiding(self._config.get("providers.compatible.apiKey"))
-        return tool if secret is None else RedactedTool(tool, secret.strip())
+        for name in SETTINGS:
+            if SETTINGS[name].secret and (secret := worth_hiding(self._config.get(name))):
+                tool = RedactedTool(tool, secret.strip())
+        return tool
 
     async def prepare(self) -> None:
         """See `ports.World.prepare`."""

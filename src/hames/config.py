@@ -18,24 +18,45 @@ from typing import Any
 from hames.core.limits import DEFAULTS, LIMITS, check_limit
 from hames.protocol.errors import Refused
 from hames.protocol.jsontext import dumps, loads
+from hames.providers import PROVIDERS, ProviderRow
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting: the environment variable that wins over the file, whether it is secret, its meaning."""
+    """A setting: the environment variable that wins over the file, whether it is secret, its meaning.
+
+    `fallbacks` are variables of others that are looked at where neither ours nor the file has a value.
+    """
 
     environment: str
     meaning: str
     secret: bool = False
+    fallbacks: tuple[str, ...] = ()
+
+
+def _settings_of(name: str, row: ProviderRow) -> Mapping[str, Setting]:
+    variable = f"HAMES_{name.upper()}"
+    address = f"default {row.base_url}" if row.base_url else row.meaning
+    return {
+        f"providers.{name}.baseUrl": Setting(f"{variable}_BASE_URL", f"base URL: {address}"),
+        f"providers.{name}.apiKey": Setting(
+            f"{variable}_API_KEY",
+            "its key" if row.needs_key else "its key, if it wants one",
+            secret=True,
+            fallbacks=row.key_variables,
+        ),
+        f"providers.{name}.model": Setting(f"{variable}_MODEL", "its model when only the provider is named"),
+    }
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "model": Setting("HAMES_MODEL", "model of new sessions: `compatible/<model>` or `offline`"),
-    "providers.compatible.baseUrl": Setting(
-        "HAMES_COMPATIBLE_BASE_URL", "base URL of a Chat Completions server, like http://127.0.0.1:8080/v1"
-    ),
-    "providers.compatible.apiKey": Setting("HAMES_COMPATIBLE_API_KEY", "its key, if it wants one", secret=True),
-    "providers.compatible.model": Setting("HAMES_COMPATIBLE_MODEL", "its model when only the provider is named"),
+    "model": Setting("HAMES_MODEL", "model of new sessions: `<provider>/<model>` or `offline`"),
+    **{
+        name: setting
+        for provider, row in PROVIDERS.items()
+        if row.is_remote
+        for name, setting in _settings_of(provider, row).items()
+    },
     **{
         f"limits.{name}": Setting(
             "HAMES_LIMIT_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper(), f"{limit.meaning}, default {limit.default}"
@@ -59,6 +80,13 @@ class Config:
     def get(self, name: str) -> Any:
         """The value of a setting, None when it is not set."""
         return self.values.get(name)
+
+    def provider_url(self, name: str) -> str | None:
+        """Where a provider is, None for one that cannot be used: no address, or no key where it needs one."""
+        row = PROVIDERS[name]
+        if not row.is_remote or (row.needs_key and not self.get(f"providers.{name}.apiKey")):
+            return None
+        return self.get(f"providers.{name}.baseUrl") or row.base_url
 
     @property
     def limits(self) -> dict[str, int]:
@@ -120,6 +148,7 @@ def look_at_config(environ: Mapping[str, str]) -> tuple[Config, list[Refused]]:
         for name, setting in SETTINGS.items()
         if setting.environment in environ
     ]
+    found = _with_fallbacks(found, environ)
     home = str(home_path(environ))
     if home != home.encode("utf-8", "replace").decode():
         message = f"The store's directory {home!r} is not UTF-8: set HAMES_HOME to one that is."
@@ -140,6 +169,19 @@ def look_at_config(environ: Mapping[str, str]) -> tuple[Config, list[Refused]]:
             faults.append(Refused("invalid_config", error.message + place, **error.details))
     _keep_keys_at_home(found, values, sources)
     return Config(values, sources), faults
+
+
+def _with_fallbacks(
+    found: list[tuple[str, Any, str, str]], environ: Mapping[str, str]
+) -> list[tuple[str, Any, str, str]]:
+    """`found`, and before it what others' variables say of settings that it does not have."""
+    known = {name for name, _, _, _ in found}
+    told = []
+    for name, setting in SETTINGS.items():
+        variable = next((each for each in setting.fallbacks if environ.get(each, "").strip()), None)
+        if variable is not None and name not in known:
+            told.append((name, environ[variable], "environment", f" It is {variable} of the environment."))
+    return told + found
 
 
 def _keep_keys_at_home(

@@ -41,6 +41,12 @@ EVENTS = st.one_of(
     st.tuples(st.just("tool.requested"), st.fixed_dictionaries({"arguments": TEXTS, "callId": st.just("c")})),
     st.tuples(st.just("message.completed"), st.fixed_dictionaries({"text": TEXTS, "inContext": st.just(True)})),
     st.tuples(st.just("tool.completed"), st.fixed_dictionaries({"text": TEXTS, "details": st.just({"a": 1})})),
+    st.tuples(
+        st.just("step.completed"),
+        st.fixed_dictionaries(
+            {"step": st.just(1)}, optional={"parts": st.fixed_dictionaries({"items": st.lists(TEXTS, max_size=3)})}
+        ),
+    ),
 )
 
 

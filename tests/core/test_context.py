@@ -121,9 +121,26 @@ def test_parts_of_an_answer_are_sent_back_as_they_came() -> None:
     story = Story()
     story.start("t1", "Work.")
     story.tell("step.started", step=1)
-    story.tell("message.completed", itemId="i1", text="Well.", inContext=True, parts={"signature": "x"})
+    story.tell("message.completed", itemId="i1", text="Well.", inContext=True)
+    story.tell("step.completed", step=1, parts={"signature": "x"})
 
     assert story.messages[-1] == AssistantMessage("Well.", parts={"signature": "x"})
+
+
+def test_an_answer_after_a_pause_goes_on_with_the_one_before() -> None:
+    story = Story()
+    story.start("t1", "Work.")
+    story.tell("step.started", step=1)
+    story.tell("message.completed", itemId="i1", text="Well, ", inContext=True)
+    story.tell("step.completed", step=1, stopReason="pause")
+    progress = story.conversation.progress
+    assert progress is not None
+    phases = [progress.phase]
+
+    story.step("yes.")
+
+    assert story.texts == ["Work.", "Well, yes."]
+    assert [*phases, progress.phase] == ["ask", "final"]
 
 
 def test_a_result_of_an_unknown_call_changes_nothing() -> None:

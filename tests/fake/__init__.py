@@ -1,1 +1,1 @@
-"""A strict Chat Completions server for tests."""
+"""A strict server of models for tests."""

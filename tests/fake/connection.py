@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from fake import strict
 from fake.answers import Answer, Cut, Never, Send, Stall, Status, Step, Trickle, WaitFor
 
 if TYPE_CHECKING:
@@ -32,13 +31,14 @@ _PIECE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A chat request that arrived. `at` is `time.monotonic()`; `connection` counts connections from 1."""
+    """A model was asked. `at` is `time.monotonic()`; `connection` counts from 1; `target` is path and query."""
 
     body: Mapping[str, Any]
     headers: Mapping[str, str]
     raw: bytes
     at: float
     connection: int
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,26 +129,28 @@ class Connection(asyncio.Protocol):
 
     async def _respond(self, line: str, headers: Mapping[str, str], raw: bytes) -> None:
         method, target, _ = line.split(" ", 2)
-        route = (method, target.partition("?")[0])
-        if self._fake.api_key is not None and headers.get("authorization") != f"Bearer {self._fake.api_key}":
-            given = headers.get("authorization", "none").removeprefix("Bearer ")
-            await self._status(_error(401, f"Incorrect API key provided: {given}", "invalid_api_key"))
-        elif route == ("GET", "/v1/models") and self._fake.listing is not None:
+        wire, path = self._fake.wire, target.partition("?")[0]
+        inside = path.startswith(wire.prefix)
+        path = path.removeprefix(wire.prefix)
+        given = wire.key(headers)
+        if self._fake.api_key is not None and given != self._fake.api_key:
+            await self._error(401, f"Incorrect API key provided: {given or 'none'}", "invalid_api_key")
+        elif inside and method == "GET" and path == wire.listing_path and self._fake.listing is not None:
             await self._play(self._fake.listing)
-        elif route == ("GET", "/v1/models"):
-            listed = {"object": "list", "data": [{"id": name, "object": "model"} for name in self._fake.models]}
-            await self._status(Status(200, orjson.dumps(listed), {"content-type": "application/json"}))
-        elif route == ("POST", "/v1/chat/completions"):
-            await self._chat(headers, raw)
+        elif inside and method == "GET" and path == wire.listing_path:
+            listed = orjson.dumps(wire.listing(self._fake.models))
+            await self._status(Status(200, listed, {"content-type": "application/json"}))
+        elif inside and method == "POST" and wire.is_ask(path):
+            await self._ask(target, headers, raw)
         else:
-            await self._status(_error(404, f"no such resource: {method} {target}", "not_found"))
+            await self._error(404, f"no such resource: {method} {target}", "not_found")
 
-    async def _chat(self, headers: Mapping[str, str], raw: bytes) -> None:
-        body, reason = strict.refusal(raw, headers.get("content-type", ""))
+    async def _ask(self, target: str, headers: Mapping[str, str], raw: bytes) -> None:
+        body, reason = self._fake.wire.refusal(target, headers, raw)
         parsed = body if isinstance(body, dict) else {}
-        self._fake.note_request(Request(parsed, headers, raw, time.monotonic(), self._number), reason)
+        self._fake.note_request(Request(parsed, headers, raw, time.monotonic(), self._number, target), reason)
         if reason is not None:
-            await self._status(_error(400, reason, "invalid_request"))
+            await self._error(400, reason, "invalid_request")
             return
         try:
             await self._play(self._fake.choose(parsed))
@@ -227,7 +229,7 @@ class Connection(asyncio.Protocol):
         lines = [f"HTTP/1.1 {answer.code} Fake", *(f"{name}: {value}" for name, value in headers.items())]
         await self._write("\r\n".join([*lines, "", ""]).encode("latin-1") + answer.body)
 
-
-def _error(code: int, message: str, kind: str) -> Status:
-    body = {"error": {"message": message, "type": kind, "code": kind}}
-    return Status(code, orjson.dumps(body), {"content-type": "application/json", "x-request-id": "fake-request"})
+    async def _error(self, code: int, message: str, kind: str) -> None:
+        body = orjson.dumps(self._fake.wire.error(code, message, kind))
+        headers = {"content-type": "application/json", "x-request-id": "fake-request"}
+        await self._status(Status(code, body, headers))

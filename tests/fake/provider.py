@@ -1,4 +1,4 @@
-"""`FakeProvider`: a strict Chat Completions server on 127.0.0.1 in a thread of its own.
+"""`FakeProvider`: a strict server of models on 127.0.0.1 in a thread of its own, of Chat Completions or another wire.
 
 It answers 400 to whatever a vendor might refuse and keeps the reason in `refusals`: a test asserts that the
 list is empty. Answers are scripted with the builders of `fake.answers`, which this module gives out again.
@@ -51,7 +51,9 @@ from fake.answers import (
     trickle,
     wait_for,
 )
+from fake.chat import Chat, last_user_text
 from fake.connection import Connection, Disconnect, Request
+from fake.wire import Wire
 
 __all__ = [
     "USAGE",
@@ -116,7 +118,8 @@ class FakeProvider:
     `script`, then from `answer`. With `api_key` set, any other key gets 401 with that key echoed.
     """
 
-    def __init__(self, *, port: int = 0, api_key: str | None = None) -> None:
+    def __init__(self, *, port: int = 0, api_key: str | None = None, wire: Wire | None = None) -> None:
+        self.wire: Wire = wire or Chat()
         self.requests: list[Request] = []
         self.refusals: list[str] = []
         self.disconnects: list[Disconnect] = []
@@ -125,7 +128,7 @@ class FakeProvider:
         self.listing: Answer | None = None
         """Answers `GET /models` in place of a listing of `models`."""
         self.api_key = api_key
-        self.answer: Callable[[Mapping[str, Any]], Answer] = lambda _body: text("ok")
+        self.answer: Callable[[Mapping[str, Any]], Answer] = lambda _body: self.wire.text("ok")
         self.url = ""
         self._port = port
         self._queue: deque[Answer] = deque()
@@ -156,7 +159,7 @@ class FakeProvider:
 
     def on(self, match: str | Predicate, *answers: Answer) -> None:
         """Answer requests that match with `answers`, one each: by the body, or by text in the last user message."""
-        predicate = match if callable(match) else (lambda body: match in last_user_text(body))
+        predicate = match if callable(match) else (lambda body: match in self.wire.last_user_text(body))
         with self._changed:
             self._rules.append((predicate, deque(answers)))
 
@@ -197,7 +200,7 @@ class FakeProvider:
         server = self._loop.run_until_complete(
             self._loop.create_server(lambda: Connection(self), "127.0.0.1", self._port)
         )
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{self.wire.prefix}"
         self._started.set()
         try:
             self._loop.run_forever()
@@ -245,12 +248,6 @@ class FakeProvider:
             if self._queue:
                 return self._queue.popleft()
         return self.answer(body)
-
-
-def last_user_text(body: Mapping[str, Any]) -> str:
-    """The text of the last user message of a request."""
-    content = next((m["content"] for m in reversed(body["messages"]) if m["role"] == "user"), "")
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fake.answers import delta
 from hames.core.conversation import Part, ReasoningDelta, Reply, TextDelta
-from hames.providers.chat_reply import ErrorInAnswer, MalformedAnswer, ReplyBuilder, flatten_usage
+from hames.providers.answer import ErrorInAnswer, MalformedAnswer, flatten_usage
+from hames.providers.chat_reply import ReplyBuilder
 
 COUNTERS = {
     "prompt_tokens": 10,

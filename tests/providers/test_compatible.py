@@ -54,7 +54,8 @@ from hames.core.conversation import (
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HarnessFault, Refused
 from hames.providers import http_route
-from hames.providers.compatible import CompatibleProvider
+from hames.providers.compatible import Compatible
+from hames.providers.http_provider import HttpProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -78,8 +79,8 @@ def fake() -> Iterator[FakeProvider]:
 
 
 @asynccontextmanager
-async def provider_of(url: str, key: str | None = None) -> AsyncIterator[CompatibleProvider]:
-    provider = CompatibleProvider(url, key, key_source="env:KEY", salt=b"salt")
+async def provider_of(url: str, key: str | None = None) -> AsyncIterator[HttpProvider]:
+    provider = HttpProvider(Compatible(), url, key, key_source="env:KEY", salt=b"salt")
     try:
         with anyio.fail_after(30):
             yield provider
@@ -541,10 +542,10 @@ async def test_a_listing_that_is_none_is_a_failure_that_stays_one(fake: FakeProv
 
 
 def test_the_route_names_the_credential_and_never_holds_it() -> None:
-    route = CompatibleProvider("http://h/v1/", f" {KEY}\n", key_source="env:KEY", salt=b"a").route
-    same = CompatibleProvider("http://h/v1", KEY, key_source="env:KEY", salt=b"a").route
-    salted = CompatibleProvider("http://h/v1", KEY, key_source="env:KEY", salt=b"b").route
-    none = CompatibleProvider("http://h/v1", None, key_source="env:KEY", salt=b"a").route
+    route = HttpProvider(Compatible(), "http://h/v1/", f" {KEY}\n", key_source="env:KEY", salt=b"a").route
+    same = HttpProvider(Compatible(), "http://h/v1", KEY, key_source="env:KEY", salt=b"a").route
+    salted = HttpProvider(Compatible(), "http://h/v1", KEY, key_source="env:KEY", salt=b"b").route
+    none = HttpProvider(Compatible(), "http://h/v1", None, key_source="env:KEY", salt=b"a").route
 
     assert route == same
     assert route["baseUrl"] == "http://h/v1"
@@ -558,7 +559,7 @@ def test_the_route_names_the_credential_and_never_holds_it() -> None:
 @pytest.mark.parametrize("url", ["", "h/v1", "ftp://h", "http://", "http://u:p@h/", "http://h/?key=1", "http://h:x/"])
 def test_a_base_url_that_cannot_be_used_or_holds_a_secret_is_refused(url: str) -> None:
     with pytest.raises(Refused) as caught:
-        CompatibleProvider(url, None, key_source="", salt=b"")
+        HttpProvider(Compatible(), url, None, key_source="", salt=b"")
 
     assert caught.value.kind == "invalid_config"
 
@@ -566,7 +567,7 @@ def test_a_base_url_that_cannot_be_used_or_holds_a_secret_is_refused(url: str) -
 @pytest.mark.parametrize("key", ["sk-é", "sk-a\r\nx: y"])
 def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(Refused) as caught:
-        CompatibleProvider("http://h", key, key_source="env:KEY", salt=b"")
+        HttpProvider(Compatible(), "http://h", key, key_source="env:KEY", salt=b"")
 
     assert "sk-" not in str(caught.value)
 
@@ -635,7 +636,7 @@ def test_loopback_is_told_by_the_host(url: str, is_local: bool) -> None:
 def test_making_a_provider_imports_no_http_client() -> None:
     code = (
         "import sys; from hames.providers import PROVIDERS, ProviderSettings\n"
-        "PROVIDERS['compatible'](ProviderSettings('http://h', 'k', 's', b''))\n"
+        "PROVIDERS['compatible'].make(ProviderSettings('http://h', 'k', 's', b''))\n"
         "assert not {'httpx', 'ssl', 'email'} & set(sys.modules), sys.modules.keys()"
     )
 

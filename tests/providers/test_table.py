@@ -13,7 +13,7 @@ from hames.providers import PROVIDERS, ProviderSettings
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_a_row_makes_the_provider_of_its_name(name: str) -> None:
-    provider: Provider = PROVIDERS[name](ProviderSettings("http://127.0.0.1:1/v1", None, "none", b"salt"))
+    provider: Provider = PROVIDERS[name].make(ProviderSettings("http://127.0.0.1:1/v1", None, "none", b"salt"))
 
     assert provider.name == name
     assert provider.route["provider"] == name

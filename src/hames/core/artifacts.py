@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from hames.protocol.jsontext import clean_text, dumps
+from hames.protocol.jsontext import clean_text, dumps, loads
 
 LARGE_BYTES: Final = 16 * 1024
 """Of UTF-8: a larger text is taken out of its event."""
@@ -46,6 +46,11 @@ _MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Members that may be references, by event type."""
 
+_DOCUMENTS: Final[Mapping[str, str]] = {"step.completed": "parts"}
+"""Members that are objects and may be references, by event type."""
+
+JSON: Final = "application/json"
+
 _LISTS: Final[Mapping[str, str]] = {
     "turn.queued": "input",
     "turn.updated": "input",
@@ -54,9 +59,11 @@ _LISTS: Final[Mapping[str, str]] = {
 }
 """Members that are lists of slots, whose `text` and `data` may be references."""
 
-_TYPES: Final = _MEMBERS.keys() | _LISTS.keys()
+_TYPES: Final = _MEMBERS.keys() | _LISTS.keys() | _DOCUMENTS.keys()
 
-_FOLDED: Final = frozenset({"turn.queued", "turn.updated", "turn.steered", "tool.requested", "tool.completed"})
+_FOLDED: Final = frozenset(
+    {"turn.queued", "turn.updated", "turn.steered", "tool.requested", "tool.completed", "step.completed"}
+)
 """Types whose references the conversation needs whole, besides messages that count."""
 
 
@@ -126,6 +133,11 @@ def separate(type_: str, data: Mapping[str, Any]) -> tuple[Mapping[str, Any], tu
         value = data.get(member)
         if isinstance(value, str) and is_large(value):
             changed[member] = _take(value, apart)
+    document = data.get(_DOCUMENTS.get(type_, ""))
+    if document is not None and len(encoded := dumps(document)) > LARGE_BYTES:
+        content = content_of(encoded, JSON)
+        apart.append(content)
+        changed[_DOCUMENTS[type_]] = reference(content)
     listed = _LISTS.get(type_)
     if listed is not None and data.get(listed):
         slots = _separate_slots(data[listed], apart)
@@ -174,10 +186,7 @@ def references(type_: str, data: Mapping[str, Any]) -> set[str]:
     """The artifacts that the conversation needs of an event."""
     if type_ not in _FOLDED and not (type_ == "message.completed" and data["inContext"]):
         return set()
-    named = [data.get(member) for member in _MEMBERS.get(type_, ())]
-    for slot in data.get(_LISTS.get(type_, ""), ()):
-        named += [slot.get("text"), slot.get("data")]
-    return {value["artifact"] for value in named if isinstance(value, Mapping)}
+    return {value["artifact"] for value in all_references(type_, data)}
 
 
 def all_references(type_: str, data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -185,6 +194,9 @@ def all_references(type_: str, data: Mapping[str, Any]) -> list[Mapping[str, Any
     named = [data.get(member) for member in _MEMBERS.get(type_, ())]
     for slot in data.get(_LISTS.get(type_, ""), ()):
         named += [slot.get("text"), slot.get("data")]
+    document = data.get(_DOCUMENTS.get(type_, ""))
+    if document is not None and "artifact" in document:
+        named.append(document)
     return [value for value in named if isinstance(value, Mapping)]
 
 
@@ -195,6 +207,9 @@ def whole(type_: str, data: Mapping[str, Any], contents: Mapping[str, bytes]) ->
         for member in _MEMBERS.get(type_, ())
         if isinstance(data.get(member), Mapping)
     }
+    member = _DOCUMENTS.get(type_, "")
+    if "artifact" in data.get(member, ()):
+        changed[member] = loads(contents[data[member]["artifact"]])
     member = _LISTS.get(type_, "")
     if member in data:
         changed[member] = [_whole_slot(slot, contents) for slot in data[member]]

@@ -28,6 +28,7 @@ from hames.core.conversation import (
 from hames.core.pictures import Pictures
 from hames.core.plan import Progress
 from hames.core.session import Event
+from hames.core.signed import joined
 from hames.protocol.jsontext import dumps
 
 INTERRUPTED = "The call was interrupted before it gave a result."
@@ -111,7 +112,12 @@ class Conversation:
                 else:
                     messages.append(UserMessage(entry.text, entry.images))
             elif entry.text.strip() or entry.calls:
-                messages.append(AssistantMessage(entry.text, tuple(entry.calls), entry.parts))
+                answer = AssistantMessage(entry.text, tuple(entry.calls), entry.parts)
+                before = messages[-1] if messages else None
+                if isinstance(before, AssistantMessage):
+                    messages[-1] = answer = joined(before, answer)  # the provider had paused
+                else:
+                    messages.append(answer)
                 messages += [self._result(entry, call) for call in entry.calls]
         return tuple(messages)
 
@@ -192,7 +198,6 @@ class Conversation:
             return
         answer = self._answering(event)
         answer.text += event.data["text"]
-        answer.parts = event.data.get("parts", answer.parts)
         if self.progress is not None:
             self.progress.text = answer.text
 
@@ -212,8 +217,11 @@ class Conversation:
             self.progress.tool_calls += 1
 
     def _on_step_completed(self, event: Event) -> None:
+        if self._answer is not None:
+            self._answer.parts = event.data.get("parts", {})
         if self.progress is not None:
-            self.progress.phase = "called" if self.progress.open else "final"
+            paused = event.data.get("stopReason") == "pause"
+            self.progress.phase = "called" if self.progress.open else "ask" if paused else "final"
 
     def _on_tool_started(self, event: Event) -> None:
         if self.progress is not None and event.data["callId"] in self.progress.open:

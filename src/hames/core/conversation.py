@@ -49,7 +49,7 @@ class ToolCall:
 class AssistantMessage:
     """What the model said in one step. `text` and `calls` are never both empty.
 
-    `parts` are provider-signed or provider-specific members, sent back verbatim to the same route.
+    `parts` are provider-signed or provider-specific members of it: see `core/signed.py`.
     """
 
     text: str
@@ -81,15 +81,27 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high"]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One request to a model. `messages` is always sendable: see `history_faults`."""
+    """One request to a model. `messages` is always sendable: see `history_faults`.
+
+    `effort` is how much the model should think, None its own way. `max_output_tokens` bounds the answer, None as much
+    as the model gives. `output_schema` is a JSON Schema that the text of the answer must fit. `cache_key` is the same
+    for all requests that begin alike: a hint to whoever keeps prefixes.
+    """
 
     model: str
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: Literal["auto", "none"] = "auto"
+    effort: Effort | None = None
+    max_output_tokens: int | None = None
+    output_schema: Mapping[str, Any] | None = None
+    cache_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +129,8 @@ class CallDelta:
 
 Part = TextDelta | ReasoningDelta | CallDelta
 
-StopReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+StopReason = Literal["stop", "tool_calls", "length", "content_filter", "pause", "other"]
+"""Why an answer ended. `pause`: the provider wants the same conversation again, with this answer at its end."""
 
 
 @dataclass(frozen=True, slots=True)

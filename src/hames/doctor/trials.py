@@ -127,7 +127,7 @@ def check_providers(case: Case) -> Finding:
     """Every configured provider: reached, its key taken, the configured model on offer."""
     from hames.providers import PROVIDERS
 
-    names = [name for name in PROVIDERS if case.config.get(f"providers.{name}.baseUrl")]
+    names = [name for name in PROVIDERS if case.config.provider_url(name)]
     if not names:
         what = "No model is configured: prompts are scripts for `offline`."
         advice = "Run: hames config set providers.compatible.baseUrl http://127.0.0.1:8080/v1 (or where yours is)"
@@ -144,14 +144,14 @@ async def _ask(case: Case, name: str) -> Finding:
     """What a provider answers when it is asked for its models."""
     from hames.providers import PROVIDERS, ProviderSettings
 
-    base_url = str(case.config.get(f"providers.{name}.baseUrl"))
+    base_url = str(case.config.provider_url(name))
     key = case.config.get(f"providers.{name}.apiKey")
     seen = f"{name} at {base_url}, {'with a key' if key else 'without a key'}"
     details = {"baseUrl": base_url, "hasKey": bool(key)}
     began = perf_counter()
     try:
         settings = ProviderSettings(base_url=base_url, api_key=key, key_source="doctor", salt=b"doctor")
-        provider = PROVIDERS[name](settings)
+        provider = PROVIDERS[name].make(settings)
         try:
             with anyio.fail_after(PROVIDER_S):
                 models = await provider.models()

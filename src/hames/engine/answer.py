@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import anyio
 
@@ -63,9 +63,7 @@ class _Text:
         """Text has waited for `chunkMs`."""
         return bool(self._waiting) and now - self._flushed_at >= self._attempt.limits["chunkMs"] / 1000
 
-    def close(
-        self, step: int, *, cause: str | None, in_context: bool, parts: Mapping[str, object] | None = None
-    ) -> list[Draft]:
+    def close(self, step: int, *, cause: str | None, in_context: bool) -> list[Draft]:
         """The item's end. What was withdrawn before a chunk of it was kept leaves no trace."""
         self._attempt.live.close(self.item)
         text = self.item.text()
@@ -79,8 +77,6 @@ class _Text:
         }
         if cause is not None:
             data["cause"] = cause
-        if parts:
-            data["parts"] = parts
         return [Draft(f"{self._kind}.completed", data)]
 
 
@@ -163,7 +159,7 @@ class Answer:
             drafts += self._reasoning.close(self._step, cause=None, in_context=False)
         if self._message is not None:
             counts = bool(reply.text.strip())
-            drafts += self._message.close(self._step, cause=None, in_context=counts, parts=reply.parts)
+            drafts += self._message.close(self._step, cause=None, in_context=counts)
         return drafts
 
     def cut(self, cause: str, *, in_context: bool) -> list[Draft]:

@@ -38,7 +38,7 @@ async def run_turn(attempt: Attempt, tasks: TaskGroup) -> None:
                 if isinstance(answered, LimitReached):
                     await attempt.flush()
                     await attempt.end(limit_ending(answered, attempt.progress.text))
-                elif answered.calls or step.fallback:
+                elif answered.calls or answered.paused or step.fallback:
                     attempt.record(*answered.drafts)
                     await attempt.flush()
                 else:

@@ -32,11 +32,12 @@ NAME_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A whole answer: the facts to record of it, the calls it asks for, and its text."""
+    """A whole answer: the facts to record of it, the calls it asks for, its text, and whether it is to go on."""
 
     drafts: tuple[Draft, ...]
     calls: tuple[ToolCall, ...]
     text: str
+    paused: bool
 
 
 async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached:
@@ -210,8 +211,10 @@ def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, re
     data: dict[str, object] = {"step": step.step, "modelRequestId": request_id, "stopReason": reply.stop}
     told = {"rawStopReason": reply.raw_stop, "responseModel": reply.model, "responseId": reply.response_id}
     data |= {name: value for name, value in told.items() if value is not None}
+    if reply.parts and not step.fallback:
+        data["parts"] = reply.parts
     drafts.append(Draft("step.completed", data))
-    return Answered(tuple(drafts), calls, reply.text)
+    return Answered(tuple(drafts), calls, reply.text, reply.stop == "pause")
 
 
 def _own_ids(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

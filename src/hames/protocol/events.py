@@ -233,11 +233,15 @@ class StepCompleted(TypedDict):
 
     step: Positive
     modelRequestId: Id
-    stopReason: Literal["stop", "tool_calls", "length", "content_filter", "other"]
+    stopReason: Literal["stop", "tool_calls", "length", "content_filter", "pause", "other"]
+    """`pause`: the provider wants to be asked again, with this answer at the end."""
     rawStopReason: NotRequired[str]
     """As the provider said it, where that is another word."""
     responseModel: NotRequired[str]
     responseId: NotRequired[str]
+    parts: NotRequired[dict[str, Any] | Reference]
+    """What only the provider understands of the answer, like signed reasoning, in the order it came in: it goes back
+    verbatim to the same model, or not at all."""
 
 
 class Chunk(TypedDict):
@@ -258,8 +262,6 @@ class MessageCompleted(TypedDict):
     cause: NotRequired[str]
     """Why it is not whole or does not count: `cancelled`, `interrupted`, `handed_over`, `limit_exceeded`,
     `model_failed`, or the kind of an error."""
-    parts: NotRequired[dict[str, Any]]
-    """Provider-specific members, sent back verbatim on the same route."""
 
 
 class ToolRequested(TypedDict):

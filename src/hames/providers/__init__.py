@@ -1,18 +1,20 @@
 """The providers by name: `PROVIDERS` is the table, one row an adapter.
 
-Rule: importing this package imports no adapter. A factory imports its own when it is called, since only the one
-that is configured is needed and start-up time matters.
+Rule: importing this package imports no adapter, and nothing else that takes time. A row imports its adapter when it
+is called, since only the one that is configured is needed and start-up time matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from hames.ports import Provider
+if TYPE_CHECKING:
+    from hames.ports import Provider
+    from hames.providers.http_provider import Dialect
 
-__all__ = ["PROVIDERS", "ProviderSettings"]
+__all__ = ["PROVIDERS", "ProviderRow", "ProviderSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +30,34 @@ class ProviderSettings:
     salt: bytes
 
 
-class Factory(Protocol):
-    """Makes a provider. Opens no connection."""
+@dataclass(frozen=True, slots=True)
+class ProviderRow:
+    """One provider. `make` opens no connection, and raises `Refused` (`invalid_config`) for settings of no use.
 
-    def __call__(self, settings: ProviderSettings) -> Provider:
-        """The provider that `settings` describe.
+    `base_url` is the vendor's own, None where there is none to assume. `key_variables` are the environment variables
+    that the vendor's own programs read the key from, first found first; `needs_key`: it answers nobody without one.
+    """
 
-        Raises:
-            Refused: the settings cannot be used (`invalid_config`).
-        """
-        ...
+    meaning: str
+    make: Callable[[ProviderSettings], Provider]
+    base_url: str | None = None
+    key_variables: tuple[str, ...] = ()
+    needs_key: bool = False
+    is_remote: bool = True
+
+
+def _http(dialect: Dialect, settings: ProviderSettings) -> Provider:
+    from hames.providers.http_provider import HttpProvider
+
+    return HttpProvider(
+        dialect, settings.base_url, settings.api_key, key_source=settings.key_source, salt=settings.salt
+    )
 
 
 def _compatible(settings: ProviderSettings) -> Provider:
-    from hames.providers.compatible import CompatibleProvider
+    from hames.providers.compatible import Compatible
 
-    return CompatibleProvider(settings.base_url, settings.api_key, key_source=settings.key_source, salt=settings.salt)
+    return _http(Compatible(), settings)
 
 
 def _offline(settings: ProviderSettings) -> Provider:
@@ -52,4 +66,7 @@ def _offline(settings: ProviderSettings) -> Provider:
     return OfflineProvider()
 
 
-PROVIDERS: Mapping[str, Factory] = {"compatible": _compatible, "offline": _offline}
+PROVIDERS: Mapping[str, ProviderRow] = {
+    "compatible": ProviderRow("a server that speaks Chat Completions, like http://127.0.0.1:8080/v1", _compatible),
+    "offline": ProviderRow("plays scripts, for trying things out", _offline, is_remote=False),
+}

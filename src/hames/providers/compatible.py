@@ -1,251 +1,47 @@
-"""`CompatibleProvider`: any server that speaks Chat Completions.
+"""Any server that speaks Chat Completions: the dialect `compatible`.
 
-Rule 1: one try is one request. Nothing is sent twice here, and no other route is taken (AH-INV-5).
-Rule 2: what a server answers is told by its first byte, not by its content type, which many get wrong: an event
-stream, JSON (a whole answer or an error, though a stream was asked for), or a web page.
-Rule 3: the credential is in the header of the request and nowhere else.
-
-The proxy and certificate variables of the environment are obeyed: see `http_route`.
+Source: https://platform.openai.com/docs/api-reference/chat.
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from hames.core.conversation import ModelRequest, Part, Reply
-from hames.core.limits import DEFAULTS
-from hames.core.redaction import redact, worth_hiding
-from hames.ports import ModelLimits, ProviderFailed
-from hames.protocol.errors import Refused
+from hames.core.conversation import ModelRequest
+from hames.providers.answer import Builder
 from hames.providers.chat_body import body
-from hames.providers.chat_reply import ErrorInAnswer, MalformedAnswer, ReplyBuilder, parse
-from hames.providers.failures import failed, read_error, read_error_bytes, redacted, refused_by_provider
-from hames.providers.http_route import ERROR_BYTES, HttpRoute, Want
-from hames.providers.sse import MAX_EVENT_BYTES, SseParser
-from hames.providers.surrogates import without_surrogates
-
-MODELS_MS = 30_000
-"""Bound of a listing of models: it is a small answer, and somebody waits for it."""
-
-_Form = Literal["unknown", "sse", "json", "page"]
-_FORMS: Mapping[bytes, _Form] = {b"{": "json", b"[": "json", b"<": "page"}
-_BOM = b"\xef\xbb\xbf"
+from hames.providers.chat_reply import ReplyBuilder
 
 
-class CompatibleProvider:
-    """A Chat Completions server at `base_url` (`https://host/v1`), with a bearer token or without.
-
-    `key_source` names where the key comes from, never the key. `salt` is of the installation: fingerprints of
-    one key differ between two.
-
-    Raises:
-        Refused: `base_url` or the key cannot be used (`invalid_config`).
-    """
+class Compatible:
+    """The dialect: see `Dialect`."""
 
     name = "compatible"
+    models_path = "/models"
 
-    def __init__(self, base_url: str, api_key: str | None, *, key_source: str, salt: bytes) -> None:
-        url = _checked_url(base_url)
-        self._key = _checked_key(api_key, key_source)
-        self._route = HttpRoute(url, self._key)
-        self.route: Mapping[str, Any] = {
-            "provider": self.name,
-            "baseUrl": url,
-            "credential": _credential(self._key, key_source, salt),
-        }
+    def headers(self, key: str | None) -> Mapping[str, str]:
+        """A bearer token, where there is a key."""
+        return {} if key is None else {"authorization": f"Bearer {key}"}
 
-    async def stream(self, request: ModelRequest, on_part: Callable[[Part], None], limits: ModelLimits) -> Reply:
-        """See `Provider.stream`."""
-        answer = _Answer(on_part, self._key)
-        try:
-            await self._route.exchange("/chat/completions", body(request), limits, answer)
-            return answer.reply()
-        except ProviderFailed as error:
-            error.usage = answer.usage
-            raise
+    def path(self, request: ModelRequest) -> str:
+        """The same for every model."""
+        return "/chat/completions"
 
-    async def models(self) -> Sequence[str]:
-        """See `Provider.models`."""
-        listing = _Listing(self._key)
-        limits = ModelLimits(DEFAULTS["connectMs"], MODELS_MS, MODELS_MS, MODELS_MS)
-        await self._route.exchange("/models", None, limits, listing)
-        return listing.names
+    def body(self, request: ModelRequest) -> bytes:
+        """See `chat_body`."""
+        return body(request)
 
-    async def aclose(self) -> None:
-        """See `Provider.aclose`. A later request opens new connections."""
-        await self._route.aclose()
+    def builder(self, request: ModelRequest, secret: str | None) -> Builder:
+        """See `chat_reply`."""
+        return ReplyBuilder(secret)
+
+    def model_names(self, listing: Any) -> Sequence[Any]:
+        """`{data: [{id}]}`; rows of another shape are passed over."""
+        return [row.get("id") for row in _rows(listing["data"]) if isinstance(row, dict)]
 
 
-class _Answer:
-    """The sink of one chat answer."""
-
-    def __init__(self, on_part: Callable[[Part], None], key: str | None) -> None:
-        self._on_part = on_part
-        self._key = key
-        self._headers: Mapping[str, str] = {}
-        self._builder = ReplyBuilder(key)
-        self._sse = SseParser()
-        self._form: _Form = "unknown"
-        self._whole_body = bytearray()
-        """What came, unless it is an event stream."""
-
-    @property
-    def usage(self) -> Mapping[str, int] | None:
-        return self._builder.usage
-
-    def begin(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
-
-    def feed(self, data: bytes) -> Want:
-        if self._form == "unknown":
-            data = self._recognise(data)
-        if self._form == "sse":
-            return self._events(self._sse.feed(data))
-        if self._form != "unknown":
-            self._whole_body += data
-            if len(self._whole_body) > MAX_EVENT_BYTES:
-                raise self._malformed(f"an answer of more than {MAX_EVENT_BYTES} bytes")
-        return "more"
-
-    def finish(self) -> None:
-        if self._form == "sse":
-            self._events(self._sse.flush())
-        elif self._form == "json":
-            self._add(bytes(self._whole_body).removeprefix(_BOM))
-        elif self._form == "page":
-            said = read_error_bytes(bytes(self._whole_body))
-            message = f"The provider answered with {redacted(said.message, self._key)}. Check the base URL."
-            raise failed("model_gateway", message, retryable=False, phase="stream")
-
-    def is_whole(self) -> bool:
-        return self._builder.finished
-
-    def reply(self) -> Reply:
-        """The whole answer.
-
-        Raises:
-            ProviderFailed: it is not whole.
-        """
-        if not self._builder.finished:
-            raise self._malformed("an answer that ends without a finish reason")
-        try:
-            for part in self._builder.end():
-                self._on_part(part)
-            return self._builder.reply()
-        except MalformedAnswer as error:
-            raise self._malformed(str(error)) from error
-
-    def _recognise(self, data: bytes) -> bytes:
-        """Set the form by the first byte that is no white space; gives back what is still to be taken."""
-        self._whole_body += data
-        start = self._whole_body.removeprefix(_BOM).lstrip()[:1]
-        if not start and len(self._whole_body) < ERROR_BYTES:
-            return b""
-        self._form = _FORMS.get(bytes(start), "sse")
-        data = bytes(self._whole_body)
-        self._whole_body.clear()
-        return data
-
-    def _events(self, events: list[bytes]) -> Want:
-        for event in events:
-            if event.startswith(b"[DONE]"):
-                if not self._builder.finished:
-                    raise self._malformed("an end without a finish reason")
-                return "enough"
-            self._add(event)
-        return "tail" if self._builder.finished else "more"
-
-    def _add(self, payload: bytes) -> None:
-        try:
-            parts = self._builder.add(payload)
-        except MalformedAnswer as error:
-            raise self._malformed(str(error)) from error
-        except ErrorInAnswer as error:
-            said = read_error(error.document)
-            raise refused_by_provider(
-                None, said, phase="stream", secret=self._key, headers=self._headers, now_s=time.time()
-            ) from error
-        for part in parts:
-            self._on_part(part)
-
-    def _malformed(self, what: str) -> ProviderFailed:
-        return failed("model_gateway", f"The provider sent {what}.", retryable=True, phase="stream")
-
-
-class _Listing:
-    """The sink of a listing of models."""
-
-    def __init__(self, key: str | None) -> None:
-        self.names: list[str] = []
-        self._key = key
-        self._body = bytearray()
-        self._is_whole = False
-
-    def begin(self, headers: Mapping[str, str]) -> None:
-        pass
-
-    def feed(self, data: bytes) -> Want:
-        self._body += data
-        if len(self._body) > MAX_EVENT_BYTES:
-            raise self._malformed()
-        return "more"
-
-    def finish(self) -> None:
-        try:
-            document = parse(bytes(self._body))
-            if secret := worth_hiding(self._key):
-                document = redact(document, secret)
-        except MalformedAnswer as error:
-            raise self._malformed() from error
-        rows = document.get("data") if isinstance(document, dict) else None
-        if not isinstance(rows, list):
-            raise self._malformed()
-        names = {row.get("id") for row in rows if isinstance(row, dict)}
-        self.names = sorted(without_surrogates(name) for name in names if isinstance(name, str))
-        self._is_whole = True
-
-    def is_whole(self) -> bool:
-        return self._is_whole
-
-    def _malformed(self) -> ProviderFailed:
-        said = redacted(read_error_bytes(bytes(self._body[:ERROR_BYTES])).message, self._key)
-        message = f"The provider gave no list of models: {said or 'an empty answer'}"
-        return failed("model_gateway", message, retryable=False, phase="stream")
-
-
-def _checked_url(base_url: str) -> str:
-    try:
-        parts = urlsplit(base_url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise Refused("invalid_config", "The base URL of the provider is not a URL.") from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise Refused(
-            "invalid_config", "The base URL of the provider must be `http://host/path` or `https://host/path`."
-        )
-    if parts.username is not None or parts.query or parts.fragment:
-        # The route is stored and shown, so it must have no place for a credential.
-        raise Refused("invalid_config", "The base URL of the provider must have no user, query or fragment.")
-    return base_url.rstrip("/")
-
-
-def _checked_key(api_key: str | None, key_source: str) -> str | None:
-    key = (api_key or "").strip()
-    if not key:
-        return None
-    if not key.isascii() or not key.isprintable():
-        raise Refused(
-            "invalid_config", f"The credential of {key_source} has a character that no HTTP header can carry."
-        )
-    return key
-
-
-def _credential(key: str | None, key_source: str, salt: bytes) -> Mapping[str, str]:
-    if key is None:
-        return {"source": "none"}
-    fingerprint = hashlib.blake2b(key.encode(), key=hashlib.blake2b(salt).digest(), digest_size=6).hexdigest()
-    return {"source": key_source, "fingerprint": fingerprint}
+def _rows(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value

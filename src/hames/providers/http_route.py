@@ -76,11 +76,15 @@ class Sink(Protocol):
 
 
 class HttpRoute:
-    """A base URL, a credential, and the connections to it, kept for the next exchange."""
+    """A base URL, a credential, and the connections to it, kept for the next exchange.
 
-    def __init__(self, base_url: str, key: str | None) -> None:
+    `headers` go with every request and carry the credential; `key` is taken out of what is told of a failure.
+    """
+
+    def __init__(self, base_url: str, key: str | None, headers: Mapping[str, str]) -> None:
         self._base_url = base_url
         self._key = key
+        self._headers = headers
         self._client: httpx.AsyncClient | None = None
 
     async def exchange(self, path: str, content: bytes | None, limits: ModelLimits, sink: Sink) -> None:
@@ -100,7 +104,7 @@ class HttpRoute:
                     "GET" if content is None else "POST",
                     self._base_url + path,
                     content=content,
-                    headers=_headers(content is not None, self._key),
+                    headers={**_headers(content is not None), **self._headers},
                     extensions={"trace": run.trace},
                 ) as response:
                     await run.receive(response)
@@ -266,15 +270,13 @@ def _through(base_url: str) -> str:
     return "" if proxy is None else f" through the proxy {proxy} of the environment"
 
 
-def _headers(sends: bool, key: str | None) -> dict[str, str]:
+def _headers(sends: bool) -> dict[str, str]:
     headers = {"accept-encoding": "identity", "user-agent": f"hames/{__version__}"}
     if sends:
         headers["content-type"] = "application/json"
         headers["accept"] = "text/event-stream, application/json"
     else:
         headers["accept"] = "application/json"
-    if key is not None:
-        headers["authorization"] = f"Bearer {key}"
     return headers
 
 
