@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from crash.ledger import Ledger, still_usable
+from crash.waits import until_file
 from e2e.driver import Server, compatible
 from fake.provider import FakeProvider, text
 from soak.checks import check_ended, check_store, killed
@@ -116,7 +117,22 @@ def full_file_system(place: Place, mount: Path) -> str:
 
     home = mount / "home"
     home.mkdir()
-    return run_out(place, home, scarce)
+    told = run_out(place, home, scarce)
+    remove_without_room(place, home, mount)
+    return told
+
+
+def remove_without_room(place: Place, home: Path, mount: Path) -> None:
+    """Who frees the room that is missing needs none."""
+    workspace = make_workspace(place.directory)
+    with Server(home) as server:
+        server.call("session/create", workspace=str(workspace), sessionId="removed", model="offline")
+        script = [{"type": "text", "text": f"say {'x' * 300_000}"}]
+        turn = server.call("turn/submit", sessionId="removed", input=script)["turn"]
+        server.call("turn/wait", sessionId="removed", turnId=turn["turnId"])
+        until_file(server.home / "store/ballast")
+        with filled(mount, 0):
+            server.call("session/delete", sessionId="removed")
 
 
 def run_out(place: Place, home: Path, scarce: Scarcity) -> str:

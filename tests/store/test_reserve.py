@@ -12,7 +12,7 @@ from crash.waits import until_file
 from hames.core.commands import CancelTurn, Ending, EndTurn
 from hames.protocol.errors import HarnessFault
 from hames.store import SqliteStore
-from hames.store.reserve import Reserve
+from hames.store.reserve import LAST_PART, Reserve
 from store.play import BY, World, chunk, create, running, submission
 from store.test_damage import limit_pages
 
@@ -31,8 +31,11 @@ def test_it_is_given_up_once_and_made_again_when_there_is_room(tmp_path: Path) -
     reserve.keep()
 
     assert reserve.give_up()
-    assert (reserve.is_used, os.listdir(tmp_path)) == (True, [])
+    assert (reserve.is_used, (tmp_path / "ballast").stat().st_size) == (True, BYTES // LAST_PART)
     assert not reserve.give_up()
+    assert reserve.give_up(to_remove=True)
+    assert os.listdir(tmp_path) == []
+    assert not reserve.give_up(to_remove=True)
 
     assert reserve.make()
     assert (reserve.is_used, os.listdir(tmp_path)) == (False, ["ballast"])
@@ -82,8 +85,9 @@ async def test_a_full_disk_lets_turns_end_and_admits_nothing_until_there_is_room
             await write_on(store, fence)
         assert (caught.value.kind, caught.value.details["reserveUsed"]) == ("store_full", True)
         assert "reserve" in caught.value.message
-        assert not ballast.exists()
+        assert ballast.stat().st_size == BYTES // LAST_PART
 
+        ballast.unlink()
         ballast.mkdir()  # it cannot be made again: there is no room
         await limit_pages(store, 10_000)  # what it gave up
         for command in (submission("t-2"), chunk(fence, "t-1", 1001)):

@@ -2,7 +2,8 @@
 
 Rule 1: once it is given up, nothing new is admitted by this process until it could be made again: the room is for ends,
 not for beginnings.
-Rule 2: it is never missed: a store without it works, and fails a little earlier.
+Rule 2: a part of it is given up only to remove something: who frees the room that is missing must be able to.
+Rule 3: it is never missed: a store without it works, and fails a little earlier.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Final
 
 NAME: Final = "ballast"
+
+LAST_PART: Final = 4
+"""One part in so many is kept for removals: rows that go are written to the log of SQLite before there is more room."""
 
 
 class Reserve:
@@ -29,11 +33,17 @@ class Reserve:
         self.is_used = self.is_used and not self._made()
         return not self.is_used
 
-    def give_up(self) -> bool:
-        """The disk is full: free its room; whether there was some to free."""
+    def give_up(self, *, to_remove: bool = False) -> bool:
+        """The disk is full: free its room, all of it `to_remove` something; whether there was some to free."""
         self.is_used = self.size_bytes > 0
+        last_bytes = self.size_bytes // LAST_PART
         try:
-            self._path.unlink()
+            if to_remove:
+                self._path.unlink()
+            elif self._path.stat().st_size <= last_bytes:
+                return False
+            else:
+                os.truncate(self._path, last_bytes)
         except OSError:
             return False
         return True

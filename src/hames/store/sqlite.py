@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from hames.core.commands import Command, Record
+from hames.core.commands import CloseSession, Command, Record
 from hames.core.state import State, Turn
 from hames.ports import (
     COLLECT_GRACE_MS,
@@ -134,10 +134,18 @@ class SqliteStore:
     def commit(self, session_id: str, command: Command) -> Pending:
         weight_bytes = weigh(command)
         facts_of = (session_id, command.fence) if isinstance(command, Record) else None
-        return self._give(lambda transaction: transaction.commit(session_id, command), weight_bytes, facts_of)
+        closes = isinstance(command, CloseSession)  # who closes a session, may be about to delete it
+        return self._give(
+            lambda transaction: transaction.commit(session_id, command), weight_bytes, facts_of, frees=closes
+        )
 
     def _give(
-        self, work: Callable[[Any], Any], weight_bytes: int = 512, facts_of: tuple[str, int] | None = None
+        self,
+        work: Callable[[Any], Any],
+        weight_bytes: int = 512,
+        facts_of: tuple[str, int] | None = None,
+        *,
+        frees: bool = False,
     ) -> Ticket[Any]:
         ticket: Ticket[Any] = Ticket()
         if self._running is None:
@@ -147,7 +155,7 @@ class SqliteStore:
             self._job_bytes += weight_bytes
             if not self._outbox and self._port is not None:
                 self._port.later(self._hand_over)
-            self._outbox.append(Job(ticket, work, weight_bytes, facts_of))
+            self._outbox.append(Job(ticket, work, weight_bytes, facts_of, frees))
         return ticket
 
     def _hand_over(self) -> None:
@@ -190,13 +198,14 @@ class SqliteStore:
             await self._roomy.wait()
 
     async def delete(self, session_id: str, *, by: str | None = None) -> str | Owner:
-        outcome: str | Owner = await self._give(lambda transaction: transaction.delete(session_id, by)).wait()
+        job = self._give(lambda transaction: transaction.delete(session_id, by), frees=True)
+        outcome: str | Owner = await job.wait()
         if isinstance(outcome, Owner):
             return outcome
         self._forget(session_id)
         with anyio.move_on_after(REMOVE_S), suppress(HamesError):
             # What is left then, and after a failure, is removed by whoever has time.
-            while await self._give(lambda transaction: transaction.remove_some()).wait():
+            while await self._give(lambda transaction: transaction.remove_some(), frees=True).wait():
                 pass
         return outcome
 

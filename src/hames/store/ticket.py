@@ -61,9 +61,11 @@ class Ticket(Generic[T]):
 
 class Job(NamedTuple):
     """Something for the writer to do within a transaction, given to `work`, and who waits for it. `facts_of`: it is a
-    fact of this attempt, session and fence, which stands only behind the attempt's facts before it."""
+    fact of this attempt, session and fence, which stands only behind the attempt's facts before it. `frees`: it makes
+    room."""
 
     ticket: Ticket[Any]
     work: Callable[[Any], Any]
     weight_bytes: int = 512
     facts_of: tuple[str, int] | None = None
+    frees: bool = False

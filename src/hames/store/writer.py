@@ -271,10 +271,10 @@ class Writer:
 
     def _failed(self, side: WriteSide, batch: list[Job], fault: HarnessFault) -> Batch:
         """The outcome of one job. On a full disk it is tried again with the room of the reserve, which only what ends a
-        turn is given."""
+        turn, or removes something, is given."""
         if fault.kind != "store_full":
             return _failed(batch, fault)
-        if self._reserve.give_up():
+        if self._reserve.give_up(to_remove=batch[0].frees):
             return self._transact(side, batch)
         return _failed(batch, full(self._directory, reserve_used=self._reserve.is_used))
 
