@@ -32,3 +32,19 @@ def test_a_key_answers_also_when_the_workspace_is_gone(start: Start, workspace: 
     assert changed["data"]["kind"] == "idempotency_conflict"
     new = second.refused("session/create", **made | {"idempotencyKey": "new"})
     assert new["data"]["kind"] == "invalid_config"
+
+
+def test_a_turn_that_was_submitted_again_after_its_end_keeps_nobody_from_leaving(start: Start, workspace: Path) -> None:
+    with start() as server:
+        server.call("session/create", workspace=str(workspace), sessionId="s1", model="offline")
+        submission = {"sessionId": "s1", "turnId": "t1", "idempotencyKey": "k1"}
+        slots = [{"type": "text", "text": "say Once."}]
+        server.call("turn/submit", **submission, input=slots)
+        server.call("turn/wait", sessionId="s1", turnId="t1")
+
+        again = server.call("turn/submit", **submission, input=slots)
+        refused = server.ask("turn/submit", **submission, input=[{"type": "text", "text": "say Twice."}])
+
+        assert again["turn"]["status"] == "completed"
+        assert refused["error"]["data"]["kind"] == "idempotency_conflict"
+        assert server.call("shutdown") == {}

@@ -181,7 +181,13 @@ class Service:
         pending = store.commit(session_id, command)
         if worker is not None:
             worker.start_soon(pending)
-        committed = await pending.wait()
+        moves = False
+        try:
+            committed = await pending.wait()
+            moves = bool(committed.events)
+        finally:
+            if worker is not None and not moves:
+                worker.look()
         await self.attach(session_id)
         return committed
 

@@ -88,6 +88,7 @@ class Worker:
         self._resting: Literal["idle", "retry"] | None = None
         self._idle: Callable[[], Pending] | None = None
         self._pending: tuple[Pending, Pending] | None = None
+        self._watching: anyio.CancelScope | None = None
 
     async def run(self) -> None:
         """Own the session whenever it can be had, until `stop`. Never raises; `failure` says why it ended."""
@@ -126,6 +127,11 @@ class Worker:
         """Start what was just given to the store, in the same commit if it can be: a turn costs one sync less."""
         if self._idle is not None and self._pending is None and not self._stopping:
             self._pending = admitted, self._idle()
+
+    def look(self) -> None:
+        """What was given to `start_soon` may leave the log as it is, which wakes nobody."""
+        if self._pending is not None and self._watching is not None:
+            self._watching.cancel()
 
     def stop(self) -> None:
         """Start no further turn; one that runs, or whose start is on its way to the log, goes on to its end."""
@@ -249,10 +255,10 @@ class Worker:
             if pending is None and not _startable(state):
                 self._idle = lambda: self._store.commit(self.session_id, self._start(lease, loaded))
                 try:
-                    with self._rest("idle"):
+                    with self._rest("idle"), anyio.CancelScope() as self._watching:
                         await self._store.changed(self.session_id, state.seq)
                 finally:
-                    self._idle = None
+                    self._idle = self._watching = None
                 continue
             self._pending = None
             if pending is None:
