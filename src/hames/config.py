@@ -57,6 +57,9 @@ SETTINGS: Mapping[str, Setting] = {
         if row.is_remote
         for name, setting in _settings_of(provider, row).items()
     },
+    "providers.compatible.server": Setting(
+        "HAMES_COMPATIBLE_SERVER", "what it is, where its address does not tell: llama.cpp, ollama, vllm, …"
+    ),
     **{
         f"limits.{name}": Setting(
             "HAMES_LIMIT_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper(), f"{limit.meaning}, default {limit.default}"

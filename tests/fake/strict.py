@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import orjson
@@ -93,10 +94,18 @@ def _check_tools(body: Mapping[str, Any]) -> None:
         names.add(name)
         schema = function.get("parameters")
         _require(isinstance(schema, dict) and schema.get("type") == "object", f"parameters of {name} are no object")
-        try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
-            raise Invalid(f"parameters of {name}: {error.message}") from error
+        fault = _schema_fault(orjson.dumps(schema))
+        _require(fault is None, f"parameters of {name}: {fault}")
+
+
+@cache
+def _schema_fault(text: bytes) -> str | None:
+    """What is wrong with a schema. Kept by its text: the same tools come with every request."""
+    try:
+        Draft202012Validator.check_schema(orjson.loads(text))
+    except SchemaError as error:
+        return str(error.message)
+    return None
 
 
 def _check_messages(messages: list[Any]) -> None:
@@ -137,17 +146,22 @@ def _check_parts(at: str, parts: list[Any]) -> None:
         _require(set(part) == {"type", "image_url"} and part["type"] == "image_url", f"{at}: part {part!r:.200}")
         url = part["image_url"]
         _require(isinstance(url, dict) and set(url) == {"url"} and isinstance(url["url"], str), f"{at}: image {url!r}")
-        found = _DATA_URL.fullmatch(url["url"])
-        _require(found is not None, f"{at}: no data URL of an image: {url['url'][:60]!r}")
-        assert found is not None
-        _require(len(found[2]) <= MOST_IMAGE_CHARS, f"{at}: an image of {len(found[2])} characters")
-        try:
-            image = measure(b64decode(found[2], validate=True))
-        except ValueError as error:
-            raise Invalid(f"{at}: an image that is not base64") from error
-        _require(image is not None and image.media_type == found[1], f"{at}: {found[1]} is what {image} is not")
-        assert image is not None
-        _require(max(image.width, image.height) <= MOST_PIXELS, f"{at}: an image of {image.width} x {image.height}")
+        check_image_url(at, url["url"])
+
+
+def check_image_url(at: str, url: str) -> None:
+    """Refuse what is no data URL of an image within the bounds of all vendors."""
+    found = _DATA_URL.fullmatch(url)
+    _require(found is not None, f"{at}: no data URL of an image: {url[:60]!r}")
+    assert found is not None
+    _require(len(found[2]) <= MOST_IMAGE_CHARS, f"{at}: an image of {len(found[2])} characters")
+    try:
+        image = measure(b64decode(found[2], validate=True))
+    except ValueError as error:
+        raise Invalid(f"{at}: an image that is not base64") from error
+    _require(image is not None and image.media_type == found[1], f"{at}: {found[1]} is what {image} is not")
+    assert image is not None
+    _require(max(image.width, image.height) <= MOST_PIXELS, f"{at}: an image of {image.width} x {image.height}")
 
 
 def _check_calls(at: str, message: Mapping[str, Any]) -> set[str]:

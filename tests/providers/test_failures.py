@@ -54,6 +54,11 @@ def test_a_status_means_what_the_table_says(status: int, kind: str, retryable: b
     assert classify(status, NOTHING) == (kind, retryable)
 
 
+def gemini_says(code: int, status: str, message: str, reason: str = "x") -> dict[str, Any]:
+    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "domain": "googleapis.com"}
+    return {"error": {"code": code, "message": message, "status": status, "details": [info]}}
+
+
 def gemini(quota: str) -> dict[str, Any]:
     return {
         "error": {
@@ -68,6 +73,14 @@ def gemini(quota: str) -> dict[str, Any]:
     }
 
 
+GEMINI_OVERFLOW = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+GEMINI_KEY = gemini_says(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", "API_KEY_INVALID")
+GEMINI_PREPAID = "Your prepayment credits are depleted. Please go to AI Studio to manage your project and billing."
+GEMINI_CAP = "Your project has exceeded its monthly spending cap."
+OPENAI_TOO_LARGE = (
+    "Request too large for gpt-5 in organization org-x on tokens per min (TPM): Limit 30000, Requested 31538. "
+    "The input or output tokens must be reduced in order to run successfully."
+)
 OPENAI_RATE = (
     "Rate limit reached. Please try again in 1m2.5s. You can increase your limit at "
     "https://platform.openai.com/account/billing"
@@ -82,7 +95,27 @@ OPENAI_RATE = (
         (429, {"error": {"message": OPENAI_RATE, "code": "rate_limit_exceeded"}}, ("model_gateway", True)),
         (429, [gemini("RequestsPerMinutePerProject")], ("model_gateway", True)),
         (429, [gemini("RequestsPerDayPerProject")], ("model_gateway", False)),
+        (429, gemini_says(429, "RESOURCE_EXHAUSTED", GEMINI_PREPAID), ("model_gateway", False)),
+        (429, gemini_says(429, "RESOURCE_EXHAUSTED", GEMINI_CAP), ("model_gateway", False)),
+        (429, gemini_says(429, "RESOURCE_EXHAUSTED", "No capacity available"), ("model_gateway", True)),
+        (400, GEMINI_KEY, ("credential_rejected", False)),
+        (403, gemini_says(403, "PERMISSION_DENIED", "x"), ("credential_rejected", False)),
+        (400, gemini_says(400, "INVALID_ARGUMENT", GEMINI_OVERFLOW), ("context_overflow", False)),
+        (400, gemini_says(400, "INVALID_ARGUMENT", "Function call is missing"), ("model_gateway", False)),
+        (404, gemini_says(404, "NOT_FOUND", "models/x is not found"), ("model_unavailable", False)),
+        (503, gemini_says(503, "UNAVAILABLE", "The model is overloaded."), ("model_gateway", True)),
+        (None, gemini_says(503, "UNAVAILABLE", "The model is overloaded."), ("model_gateway", True)),
+        (None, GEMINI_KEY, ("credential_rejected", False)),
         (429, {"error": {"message": "too many tokens per minute"}}, ("model_gateway", True)),
+        (429, {"error": {"message": OPENAI_TOO_LARGE, "code": "rate_limit_exceeded"}}, ("context_overflow", False)),
+        (None, {"error": {"message": OPENAI_TOO_LARGE, "code": "rate_limit_exceeded"}}, ("context_overflow", False)),
+        (400, {"error": {"message": "Your input exceeds the context window of x"}}, ("context_overflow", False)),
+        (400, {"error": {"message": "x", "type": "exceed_context_size_error"}}, ("context_overflow", False)),
+        (503, {"error": {"message": "Slow down", "code": "slow_down"}}, ("model_gateway", True)),
+        (None, {"type": "error", "message": "x", "code": "server_error", "param": None}, ("model_gateway", True)),
+        (None, {"type": "error", "message": "x", "code": "rate_limit_exceeded"}, ("model_gateway", True)),
+        (None, {"error": {"message": "x", "code": "bio_policy"}}, ("model_gateway", False)),
+        (None, {"error": {"message": "x", "code": "image_too_large"}}, ("model_gateway", False)),
         (400, {"error": {"message": "x", "code": "context_length_exceeded"}}, ("context_overflow", False)),
         (400, {"error": {"message": "prompt is too long: 9 > 8"}}, ("context_overflow", False)),
         (400, {"error": "This model's maximum context length is 8 tokens"}, ("context_overflow", False)),
@@ -97,6 +130,16 @@ OPENAI_RATE = (
         (None, {"error": {"message": "x", "code": "model_not_found"}}, ("model_unavailable", False)),
         (None, {"error": {"message": "x", "code": "context_length_exceeded"}}, ("context_overflow", False)),
         (None, {"error": "x"}, ("model_gateway", True)),
+        (
+            400,
+            {"type": "error", "error": {"message": "input length and `max_tokens` exceed context limit: 9 + 2 > 10"}},
+            ("context_overflow", False),
+        ),
+        (403, {"type": "error", "error": {"message": "x", "type": "billing_error"}}, ("model_gateway", False)),
+        (None, {"type": "error", "error": {"message": "x", "type": "billing_error"}}, ("model_gateway", False)),
+        (None, {"type": "error", "error": {"message": "x", "type": "request_too_large"}}, ("model_gateway", False)),
+        (None, {"type": "error", "error": {"message": "x", "type": "api_error"}}, ("model_gateway", True)),
+        (None, {"type": "error", "error": {"message": "x", "type": "rate_limit_error"}}, ("model_gateway", True)),
     ],
 )
 def test_what_a_provider_says_goes_before_the_status(status: int | None, document: Any, expected: object) -> None:

@@ -150,7 +150,8 @@ async def _ask(case: Case, name: str) -> Finding:
     details = {"baseUrl": base_url, "hasKey": bool(key)}
     began = perf_counter()
     try:
-        settings = ProviderSettings(base_url=base_url, api_key=key, key_source="doctor", salt=b"doctor")
+        server = case.config.get(f"providers.{name}.server")
+        settings = ProviderSettings(base_url, key, key_source="doctor", salt=b"doctor", server=server)
         provider = PROVIDERS[name].make(settings)
         try:
             with anyio.fail_after(PROVIDER_S):

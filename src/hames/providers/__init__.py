@@ -21,13 +21,15 @@ __all__ = ["PROVIDERS", "ProviderRow", "ProviderSettings"]
 class ProviderSettings:
     """What a configuration says of a provider; an adapter uses what it needs.
 
-    `key_source` names where `api_key` comes from, `salt` is that of the installation's fingerprints.
+    `key_source` names where `api_key` comes from, `salt` is that of the installation's fingerprints. `server` names
+    the server of Chat Completions, None where its address tells it.
     """
 
     base_url: str
     api_key: str | None
     key_source: str
     salt: bytes
+    server: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,32 @@ def _http(dialect: Dialect, settings: ProviderSettings) -> Provider:
 
 
 def _compatible(settings: ProviderSettings) -> Provider:
+    from hames.protocol.errors import Refused
+    from hames.providers.chat_quirks import SERVERS, quirks_of
     from hames.providers.compatible import Compatible
 
-    return _http(Compatible(), settings)
+    if settings.server is not None and settings.server not in SERVERS:
+        known = ", ".join(SERVERS)
+        raise Refused("invalid_config", f"There is no server {settings.server[:80]!r}; there are: {known}.")
+    return _http(Compatible(quirks_of(settings.base_url, settings.server)), settings)
+
+
+def _openai(settings: ProviderSettings) -> Provider:
+    from hames.providers.openai import OpenAI
+
+    return _http(OpenAI(), settings)
+
+
+def _gemini(settings: ProviderSettings) -> Provider:
+    from hames.providers.gemini import Gemini
+
+    return _http(Gemini(), settings)
+
+
+def _anthropic(settings: ProviderSettings) -> Provider:
+    from hames.providers.anthropic import Anthropic
+
+    return _http(Anthropic(), settings)
 
 
 def _offline(settings: ProviderSettings) -> Provider:
@@ -68,5 +93,26 @@ def _offline(settings: ProviderSettings) -> Provider:
 
 PROVIDERS: Mapping[str, ProviderRow] = {
     "compatible": ProviderRow("a server that speaks Chat Completions, like http://127.0.0.1:8080/v1", _compatible),
+    "anthropic": ProviderRow(
+        "Claude, by Anthropic's Messages API",
+        _anthropic,
+        base_url="https://api.anthropic.com/v1",
+        key_variables=("ANTHROPIC_API_KEY",),
+        needs_key=True,
+    ),
+    "openai": ProviderRow(
+        "the models of OpenAI, by its Responses API",
+        _openai,
+        base_url="https://api.openai.com/v1",
+        key_variables=("OPENAI_API_KEY",),
+        needs_key=True,
+    ),
+    "gemini": ProviderRow(
+        "the models of Google, by its Gemini API",
+        _gemini,
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        needs_key=True,
+    ),
     "offline": ProviderRow("plays scripts, for trying things out", _offline, is_remote=False),
 }

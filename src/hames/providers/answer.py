@@ -167,6 +167,18 @@ def named(value: Any) -> str | None:
     return without_surrogates(value)[:NAME_CHARS] if isinstance(value, str) and value else None
 
 
+def model_ids(listing: Any) -> list[Any]:
+    """The names in a listing `{data: [{id}]}`; rows of another shape are passed over.
+
+    Raises:
+        KeyError, TypeError: it is no such listing.
+    """
+    rows = listing["data"]
+    if not isinstance(rows, list):
+        raise TypeError("not a list")
+    return [row.get("id") for row in rows if isinstance(row, dict)]
+
+
 def flatten_usage(usage: Any) -> dict[str, int]:
     """The counters of a `usage` object, nested ones with dots; what is no whole number is left out."""
     counters: dict[str, int] = {}

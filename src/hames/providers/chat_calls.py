@@ -10,7 +10,7 @@ Rule 3: no text is dropped; a call that never gets a name is an error, never not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,10 +45,11 @@ class _Call:
 
 
 class CallFragments:
-    """The calls of one answer."""
+    """The calls of one answer. `ours` gives the tool that the provider calls by a name."""
 
-    def __init__(self, secret: str | None = None) -> None:
+    def __init__(self, secret: str | None = None, ours: Callable[[str], str] = str) -> None:
         self._secret = secret
+        self._ours = ours
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
@@ -58,7 +59,7 @@ class CallFragments:
         function = fragment.get("function") or {}
         index, call_id, name = fragment.get("index"), fragment.get("id"), function.get("name")
         call_id = without_surrogates(call_id) if isinstance(call_id, str) else ""
-        name = without_surrogates(name) if isinstance(name, str) else ""
+        name = self._ours(without_surrogates(name)) if isinstance(name, str) else ""
         arguments = function.get("arguments")
         if isinstance(arguments, dict):  # some servers send the object itself
             arguments = orjson.dumps(arguments).decode()

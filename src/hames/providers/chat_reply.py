@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hames.core.conversation import Part, Reply, StopReason
+from hames.core.conversation import ModelRequest, Part, Reply, StopReason
 from hames.providers.answer import ErrorInAnswer, MalformedAnswer, Reader, Words, flatten_usage, named
 from hames.providers.chat_calls import CallFragments, NamelessCall
+from hames.providers.chat_echo import Echo
+from hames.providers.chat_quirks import STRICTEST, Quirks
+from hames.providers.request import ToolNames
 from hames.providers.surrogates import without_surrogates
 
 _STOPS: Mapping[str, StopReason] = {
@@ -29,12 +32,19 @@ _STOPS: Mapping[str, StopReason] = {
 
 
 class ReplyBuilder:
-    """One answer as it grows. `secret` is taken out of all that comes: names, counters, text."""
+    """One answer as it grows. `secret` is taken out of all that comes: names, counters, text.
 
-    def __init__(self, secret: str | None = None) -> None:
+    `request` is what it answers, of the server that `quirks` are of; without one, names of tools stay as they come and
+    nothing is kept to go back.
+    """
+
+    def __init__(
+        self, secret: str | None = None, request: ModelRequest | None = None, quirks: Quirks = STRICTEST
+    ) -> None:
         self._reader = Reader(secret)
         self._words = Words(self._reader.secret)
-        self._calls = CallFragments(self._reader.secret)
+        self._calls = CallFragments(self._reader.secret, ToolNames(request.tools if request else ()).ours)
+        self._echo = Echo(request.model if request else "", quirks, self._reader.secret)
         self._raw_stop: str | None = None
         self._refused = False
         self._model: str | None = None
@@ -107,6 +117,7 @@ class ReplyBuilder:
             usage=self.usage,
             model=self._model,
             response_id=self._response_id,
+            parts=self._echo.parts(self._words.text, self._words.reasoning, calls),
         )
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Part]:
@@ -120,8 +131,7 @@ class ReplyBuilder:
         if len(delta) == 1 and not reason and isinstance(text := delta.get("content"), str):
             self._words.add_text(text, parts)  # nearly every chunk: the rest need not be looked for
             return parts
-        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-            self._words.add_reasoning(reasoning, parts)
+        self._think(delta, parts)
         if content := delta.get("content"):
             if isinstance(content, str):
                 self._words.add_text(content, parts)
@@ -138,6 +148,12 @@ class ReplyBuilder:
             if self._raw_stop == "error":
                 raise ErrorInAnswer(choice)
         return parts
+
+    def _think(self, delta: Mapping[str, Any], parts: list[Part]) -> None:
+        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+            self._words.add_reasoning(reasoning, parts)
+        if details := delta.get("reasoning_details"):
+            self._echo.add(details)
 
     def _add_blocks(self, blocks: list[Mapping[str, Any]], parts: list[Part]) -> None:
         # Mistral: content as a list of text and thinking blocks.

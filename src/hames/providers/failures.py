@@ -43,10 +43,16 @@ STATUSES: Final[Mapping[int, tuple[ErrorKind, bool]]] = {
 }
 """What a status means. Of the others, 500 and more may be sent again and the rest may not."""
 
-_OVERFLOW_CODES = {"context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded"}
+_OVERFLOW_CODES = {
+    *("context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded"),
+    "exceed_context_size_error",  # llama.cpp
+}
+_TOO_LARGE_WORDS = re.compile(r"tokens must be reduced in order to run", re.IGNORECASE)
+"""OpenAI, of one request that is over the limit of a minute: 429, and no wait cures it, but a shorter request does."""
 _OVERFLOW_WORDS = re.compile(
     r"context[ _](length|window|size)|maximum context|prompt is too long|too many (input )?tokens"
-    r"|input is too long|input token count|exceeds? the (maximum|available) (number of )?(context|tokens)",
+    r"|input is too long|input token count|exceeds? the (maximum|available) (number of )?(context|tokens)"
+    r"|exceeds? context limit",
     re.IGNORECASE,
 )
 _QUOTA_CODES = {
@@ -55,10 +61,24 @@ _QUOTA_CODES = {
     "billing_not_active",
     "insufficient_balance",
     "exceeded_current_quota_error",
+    "billing_error",
 }
-_QUOTA_WORDS = re.compile(r"exceeded your current quota|insufficient (balance|credits|funds)", re.IGNORECASE)
-_CREDENTIAL_CODES = {"invalid_api_key", "authentication_error", "invalid_authentication", "permission_error"}
-_WRONG_CODES = {"invalid_request_error", "invalid_request", "invalid_prompt", "content_filter"}
+_QUOTA_WORDS = re.compile(
+    r"exceeded your current quota|insufficient (balance|credits|funds)"
+    r"|credits are depleted|exceeded its monthly spending cap",
+    re.IGNORECASE,
+)
+_CREDENTIAL_CODES = {
+    *("invalid_api_key", "authentication_error", "invalid_authentication", "permission_error"),
+    "api_key_invalid",  # Gemini answers 400 with it
+}
+_WRONG_CODES = {
+    *("invalid_request_error", "invalid_request", "invalid_prompt", "content_filter", "request_too_large"),
+    *("bio_policy", "cyber_policy", "misalignment_policy_violation", "data_residency_mismatch"),
+    *("invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url", "invalid_image_mode"),
+    *("image_too_large", "image_too_small", "image_parse_error", "image_content_policy_violation"),
+    *("image_file_too_large", "unsupported_image_media_type", "empty_image_file", "image_file_not_found"),
+}
 _UNKNOWN_MODEL_CODES = {"model_not_found", "not_found_error"}
 _TRY_AGAIN = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?\s*(?:ms|h|m|s)(?![a-z]))+)", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|h|m|s)", re.IGNORECASE)
@@ -67,7 +87,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a provider says about its failure: `codes` are its `code`, `type` and `status`, in lower case."""
+    """What a provider says about its failure: `codes` are its `code`, `type`, `status` and reasons, lower case."""
 
     message: str
     codes: tuple[str, ...] = ()
@@ -88,13 +108,15 @@ def read_error(document: Any) -> Said:
         return Said(_text(error))
     numbers = [error.get(name) for name in ("code", "status", "status_code")]
     status = next((n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and 400 <= n <= 599), None)
+    given = error.get("details")
+    details = tuple(item for item in given if isinstance(item, dict)) if isinstance(given, list) else ()
     codes = [error.get(name) for name in ("code", "type", "status")]
-    details = error.get("details")
+    codes += [item.get("reason") for item in details]  # of a google.rpc.ErrorInfo
     return Said(
         _text(next((error[name] for name in ("message", "detail", "msg") if error.get(name)), error)),
         tuple(code.lower() for code in codes if isinstance(code, str) and code),
         status,
-        tuple(item for item in details if isinstance(item, dict)) if isinstance(details, list) else (),
+        details,
     )
 
 
@@ -118,14 +140,14 @@ def classify(status: int | None, said: Said) -> tuple[ErrorKind, bool]:
     codes = set(said.codes)
     status = said.status if status is None else status
     overflow = codes & _OVERFLOW_CODES or (status in (None, 400, 413, 422) and _OVERFLOW_WORDS.search(said.message))
-    if overflow and status != 429:
+    if (overflow and status != 429) or _TOO_LARGE_WORDS.search(said.message):
         return "context_overflow", False
     if _is_used_up(said, codes):
         return "model_gateway", False
-    if status is not None:
-        return STATUSES.get(status, ("model_gateway", status >= 500))
     if codes & _CREDENTIAL_CODES:
         return "credential_rejected", False
+    if status is not None:
+        return STATUSES.get(status, ("model_gateway", status >= 500))
     if codes & _UNKNOWN_MODEL_CODES:
         return "model_unavailable", False
     return "model_gateway", not codes & _WRONG_CODES
