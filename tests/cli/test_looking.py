@@ -162,6 +162,8 @@ def test_a_list_of_many_sessions_is_complete(hames: Cli) -> None:
 
 
 def test_no_sessions_are_no_lines(hames: Cli) -> None:
+    session = record(hames, "say hi")["sessionId"]
+    assert hames("sessions", "delete", session, "--yes").code == 0
     done = hames("sessions", "list")
     assert (done.code, done.out) == (0, "")
 

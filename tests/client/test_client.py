@@ -16,6 +16,7 @@ import pytest
 
 import hames_client.client
 import hames_client.events
+from e2e.processes import unmeasured
 from hames_client import ConnectionLost, HamesClient, HamesError, LogBroken, Session
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +31,9 @@ def home(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def _client(home: Path, *traits: str, **options: Any) -> AsyncIterator[HamesClient]:
+    command = [sys.executable, STUB, str(home), *traits]
     with anyio.fail_after(60):
-        async with HamesClient.spawn([sys.executable, STUB, str(home), *traits], **options) as client:
+        async with HamesClient.spawn(command, **{"env": unmeasured(), **options}) as client:
             yield client
 
 

@@ -14,7 +14,7 @@ from hames.protocol import shown
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=40),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=20), inner, max_size=5),
-    max_leaves=30,
+    max_leaves=10,
 )
 
 

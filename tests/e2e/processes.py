@@ -11,6 +11,11 @@ from pathlib import Path
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 
 
+def unmeasured() -> dict[str, str]:
+    """Our environment without coverage, for a process that runs what is measured elsewhere, or is killed."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+
+
 def environment(home: Path, extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """The environment of a server whose store and configuration are below `home`; None takes a variable out."""
     values = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}

@@ -117,7 +117,7 @@ def test_a_large_image_that_is_read_again_and_again_is_kept_once(
     session_id = server.create(workspace)
     server.finish(session_id, server.submit(session_id, "begin"))
     before = bytes_below(home)
-    for _ in range(10):
+    for _ in range(3):
         server.stop()
         server = start()
         server.call("session/resume", sessionId=session_id)

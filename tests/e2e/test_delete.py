@@ -10,7 +10,7 @@ import pytest
 
 from e2e.driver import Server, descendants, said
 from e2e.fixtures import Start
-from e2e.large import make_large
+from e2e.large import MakeLarge
 from fake.provider import FakeProvider, stall
 
 
@@ -167,9 +167,9 @@ def test_its_exports_go_with_it(server: Server, workspace: Path, home: Path) -> 
 
 @pytest.mark.slow
 def test_a_process_killed_while_it_removes_rows_leaves_them_to_the_next_one(
-    start: Start, home: Path, workspace: Path
+    start: Start, home: Path, workspace: Path, make_large: MakeLarge
 ) -> None:
-    make_large(home, "large", 30_000)
+    make_large(home, 30_000)
     first = start()
     other = first.create(workspace, model="offline")
     first.finish(other, first.submit(other, "say hello"))
@@ -193,8 +193,10 @@ def test_a_process_killed_while_it_removes_rows_leaves_them_to_the_next_one(
 
 
 @pytest.mark.slow
-def test_others_go_on_while_a_long_session_is_removed(start: Start, workspace: Path, home: Path) -> None:
-    make_large(home, "large", 30_000)
+def test_others_go_on_while_a_long_session_is_removed(
+    start: Start, workspace: Path, home: Path, make_large: MakeLarge
+) -> None:
+    make_large(home, 30_000)
     server, other = start(), start()
     session_id = other.create(workspace, model="offline")
     identifier = server.send("session/delete", sessionId="large")

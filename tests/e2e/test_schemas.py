@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from e2e.checks import Stream, check_shape, strict_frame
+from e2e.checks import Stream, check_shape, outline, strict_frame
 from e2e.driver import Server, said
 from e2e.fixtures import Start
 from fake.provider import FakeProvider, calls, cut, finish, partial, status, text, thinking, wait_for
@@ -31,9 +31,10 @@ def test_every_method_notification_and_event_type_is_seen_in_its_shape(
     tools(server, fake, session_id)
     queue_and_steering(server, fake, session_id)
     reads(server, session_id)
+    short = shortened(start, workspace)
     other = killed_and_recovered(start, fake, workspace)
 
-    seen = {event["type"] for each in (server, other) for event in each.events()}
+    seen = {event["type"] for each in (server, short, other) for event in each.events()}
     seen |= {entry["event"]["type"] for entry in other.log("s2")}
     assert set(EVENTS) - seen == set()
     server.call("session/export", sessionId=session_id)
@@ -41,7 +42,12 @@ def test_every_method_notification_and_event_type_is_seen_in_its_shape(
     notified = {frame.value["method"] for frame in server.frames if "method" in frame.value}
     assert set(NOTIFICATIONS) - notified == set()
     server.call("shutdown")
-    answered = {method for identifier, (method, _) in server.sent.items() if "result" in server.answer(identifier)}
+    answered = {
+        method
+        for each in (server, short)
+        for identifier, (method, _) in each.sent.items()
+        if "result" in each.answer(identifier)
+    }
     assert set(METHODS) - answered == set()
 
 
@@ -106,6 +112,17 @@ def queue_and_steering(server: Server, fake: FakeProvider, session_id: str) -> N
     server.call("session/close", sessionId=session_id)
     server.call("session/resume", sessionId=session_id)
     server.wait_event("session.resumed")
+
+
+def shortened(start: Start, workspace: Path) -> Server:
+    """A conversation that grows beyond what a small model takes."""
+    server = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "2200"})
+    session_id = server.create(workspace, "s3")
+    server.call("session/compact", sessionId=session_id)
+    for _ in range(5):
+        server.finish(session_id, server.submit(session_id, "word " * 400))
+    server.wait_event("context.replaced")
+    return server
 
 
 def reads(server: Server, session_id: str) -> None:
@@ -179,6 +196,17 @@ def test_checker_refuses_what_is_not_in_the_published_shape(message: dict[str, A
 
     with pytest.raises((AssertionError, FileNotFoundError)):
         check_shape(frame, {1: ("turn/get", 0)})
+
+
+def test_checker_looks_at_each_shape_that_a_schema_tells_from_others() -> None:
+    known = {"type": "text", "at": ["2026-01-01T00:00:00Z"], "n": 1, "none": None}
+    others: list[dict[str, Any]] = [{"type": "image"}, {"type": 5}, {"at": []}, {"at": [1]}, {"at": ["T", 1]}]
+    others += [{"n": 1.5}, {"n": True}, {"none": 0}, {"more": 0}]
+
+    outlines = [outline({**known, **other}) for other in others]
+
+    assert len({outline(known), *outlines}) == 1 + len(others)
+    assert outline(known) == outline({**known, "at": ["2026-01-01T00:00:01Z"] * 2, "n": 2})
 
 
 def test_checker_refuses_gaps_repeats_and_what_comes_behind_a_terminal() -> None:

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.processes import unmeasured
+
 
 class Impossible(Exception):
     """This machine does not allow the round; the text says why."""
@@ -15,7 +17,7 @@ class Impossible(Exception):
 
 def with_paths() -> dict[str, str]:
     """The environment in which another Python finds the modules that this one does."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return {**unmeasured(), "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @dataclass(frozen=True, slots=True)
