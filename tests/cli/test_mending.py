@@ -97,7 +97,7 @@ def test_every_kind_of_damage_has_its_exit_code_and_is_repaired(
     assert "hames repair" in text.out
 
     repaired = hames("repair", "--yes", "--json")
-    lossless = status in ("duplicated", "missing")
+    lossless = status in ("duplicated", "swapped", "missing")
     assert (repaired.code, repaired.record["status"]) == (0 if lossless else 20, "repaired")
     assert repaired.record["epoch"] == 2
     assert (Path(repaired.record["backup"]) / "store.db").exists()
@@ -157,13 +157,74 @@ def test_a_repair_names_the_server_that_uses_the_store_and_verify_works_beside_i
     assert hames("repair", "--yes").code == 0
 
 
-def test_what_cannot_be_looked_at_is_not_called_good(hames: Cli) -> None:
-    found = hames("verify")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify"],
+        ["repair", "--yes"],
+        ["sessions", "list"],
+        ["sessions", "show", "s1"],
+        ["sessions", "export", "s1"],
+        ["sessions", "delete", "s1", "--yes"],
+        ["replay", "s1"],
+    ],
+    ids=lambda words: words[:2][-1],
+)
+def test_who_looks_where_no_store_is_is_told_so_and_makes_none(hames: Cli, words: list[str]) -> None:
+    place = hames.home / "mistyped"
+
+    found = hames(*words, env={"HAMES_HOME": str(place)})
+
+    assert (found.code, found.out) == (64, "")
+    assert f"There is no store at {place}. Check HAMES_HOME" in found.err
+    assert not place.exists()
+
+
+def test_that_there_is_no_store_is_a_record_too(hames: Cli) -> None:
+    for words in (["verify", "--json"], ["repair", "--yes", "--json"]):
+        told = hames(*words)
+        assert (told.code, told.record["error"]["kind"]) == (64, "invalid_config")
+        assert told.record["error"]["details"]["setting"] == "HAMES_HOME"
+
+
+def test_a_second_repair_has_nothing_to_do_and_writes_nothing(hames: Cli, database: Path) -> None:
+    edit(database, "update event set crc = 0, digest = x'00'", "update turn set status = 'failed'")
+
+    first = hames("repair", "--yes", "--json").record
+    assert (first["exitCode"], first["status"]) == (0, "repaired")
+    assert first["mended"]["rows of events"] == first["sessions"][0]["lastGoodSeq"]
+    before = digests(database.parent)
+    second = hames("repair", "--yes")
+
+    assert (second.code, second.out.splitlines()[-1]) == (0, "  nothing to do")
+    assert digests(database.parent) == before
+
+
+def test_what_no_repair_mends_is_told_and_nothing_is_written(hames: Cli, database: Path) -> None:
+    database.with_name("key").write_bytes(os.urandom(32))
+    before = digests(database.parent)
+
+    assert "no repair mends that" in hames("verify").out
+    found = hames("repair", "--yes")
+    told = hames("repair", "--yes", "--json").record
+
+    assert (found.code, "nothing to do" in found.out, told["exitCode"]) == (0, True, 0)
+    assert (told["status"], told["mendable"]) == ("edited", False)
+    assert digests(database.parent) == before
+
+
+@pytest.mark.parametrize("place", ["2", "(select max(id) & 255 from event)"])
+def test_a_run_on_a_corrupt_session_says_what_is_wrong_and_no_place_in_our_code(
+    hames: Cli, database: Path, place: str
+) -> None:
+    edit(database, f"update event set line = replace(line, 'sessionId', 'sessionID') where id & 255 = {place}")
+
+    found = hames("run", "--session", "s1", "say two")
+
     assert found.code == 1
-    assert "there is no store" in found.err
-    told = hames("verify", "--json")
-    assert (told.code, told.record["error"]["kind"]) == (1, "store_unavailable")
-    assert hames("repair", "--yes").code == 1
+    assert "[session_corrupt]" in found.err
+    assert "hames verify" in found.err
+    assert ".py" not in found.err
 
 
 def test_an_unknown_session_and_an_unreadable_export_are_bad_usage(hames: Cli, database: Path) -> None:

@@ -33,6 +33,8 @@ from hames.doctor.state import (
 from hames.store import guards
 from hames.store.guards import Gate
 from hames.store.survey import survey
+from store.damage import checkpoint
+from store.harms import file_harms
 
 OWNER = Path(__file__).parents[1] / "sandbox" / "owner.py"
 
@@ -154,6 +156,72 @@ def test_a_store_whose_history_went_back_fails_and_says_what_to_do(store: Path, 
 
     assert (found.status, found.details["kind"]) == ("fail", "store_unavailable")
     assert "Keep a copy" in found.problems[0].advice
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "header byte 0",
+        "header byte 0 under a WAL",
+        "header byte 18",
+        "gate.lock is a directory",
+        "bell is a file",
+        "store.db is a symbolic link",
+        "the database is gone",
+        "a table is gone",
+        "a page is gone",
+    ],
+)
+def test_a_store_that_no_server_opens_is_not_called_ok(store: Path, case: MakeCase, name: str) -> None:
+    harms = {harm.name: harm.apply for harm in file_harms(store)} | {
+        "the database is gone": lambda directory: bool((directory / "store.db").rename(directory / "gone")),
+        "a table is gone": lambda directory: change(directory, "drop table turn"),
+        "a page is gone": lambda directory: zero_page(directory, 4),
+    }
+    checkpoint(store)
+    assert harms[name](store)
+
+    found = check_store(case())
+
+    assert (found.status, found.details["kind"]) == ("fail", "store_unavailable")
+
+
+def change(directory: Path, statement: str) -> bool:
+    with closing(apsw.Connection(str(directory / "store.db"))) as connection:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.execute(statement)
+    return True
+
+
+def zero_page(directory: Path, number: int) -> bool:
+    with open(directory / "store.db", "r+b") as file:
+        file.seek((number - 1) * 4096)
+        return file.write(bytes(4096)) > 0
+
+
+def test_backups_are_told_with_what_their_removal_frees(store: Path, case: MakeCase) -> None:
+    place = store / "backups" / "repair-1"
+    (place / "blobs").mkdir(parents=True)
+    (place / "store.db").write_bytes(bytes(5_000))
+    (store / "content").write_bytes(bytes(7_000))
+    os.link(store / "content", place / "blobs" / "content")
+
+    found = check_store(case())
+
+    assert found.status == "ok"
+    assert (found.details["backups"], found.details["backupsBytes"]) == (1, 5_000)
+    assert "of 1 with 4.9 KiB" in found.seen
+
+
+def test_backups_that_are_large_are_worth_a_word(store: Path, case: MakeCase) -> None:
+    place = store / "backups" / "repair-1"
+    place.mkdir(parents=True)
+    with open(place / "store.db", "wb") as file:
+        file.truncate(state.LARGE_BACKUPS_BYTES + 1)
+
+    (problem,) = check_store(case()).problems
+
+    assert (problem.status, f"rm -r {store / 'backups'}/" in problem.advice) == ("warn", True)
 
 
 def test_a_missing_witness_is_a_warning(store: Path, case: MakeCase) -> None:

@@ -12,12 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from e2e.processes import unmeasured
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def _unmeasured() -> dict[str, str]:
-    """The environment without coverage: the same code is measured here, and many of the others are killed."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
 
 
 class Other:
@@ -29,7 +26,7 @@ class Other:
             [sys.executable, *(["-c", through] if through else []), str(ROOT / "tests/store/other.py"), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**_unmeasured(), "PYTHONPATH": path},
+            env={**unmeasured(), "PYTHONPATH": path},
             text=True,
         )
         if wait:

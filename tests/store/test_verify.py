@@ -20,6 +20,7 @@ from hames.store.verify import StoreReport, verify_store
 from hames.store.walk import Trail
 from store.play import BY, LIMITS, World, chunk, completion, create, creation, fill, running, start, submission, take
 from store.process import other
+from store.versions import raise_version
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +103,7 @@ DAMAGE: list[tuple[str, list[str], set[tuple[str, str]]]] = [
     (
         "the checksum of an event was edited",
         ["update event set crc = crc + 1 where id & 0xffff = 5"],
-        {("edited", "session s-1, event 5"), ("edited", "session s-1, event 6")},
+        {("edited", "session s-1, event 5")},
     ),
     (
         "the digest of an event was edited",
@@ -398,7 +399,7 @@ async def test_where_there_is_no_store_nothing_is_called_good(tmp_path: Path) ->
 async def test_a_newer_store_is_not_judged(disk_world: World) -> None:
     async with disk_world.open() as store:
         await create(store)
-    edit(disk_world, "update meta set value = 99 where key = 'min_reader'")
+    raise_version(disk_world.directory, 99, min_reader=99, min_writer=99)
 
     with pytest.raises(HarnessFault, match="session_incompatible"):
         look(disk_world)
@@ -407,6 +408,7 @@ async def test_a_newer_store_is_not_judged(disk_world: World) -> None:
 async def test_a_session_of_a_newer_build_is_proved_and_not_folded(disk_world: World) -> None:
     async with disk_world.open() as store:
         await fill(store, 10)
+        await store.commit("s-2", creation(store, "s-2", key="made")).wait()
     edit(disk_world, "update session set min_reader = 99", "update state set doc = '{}'")
 
     assert look(disk_world).is_good
@@ -443,6 +445,8 @@ async def test_progress_tells_of_every_event_and_only_so_much_is_kept_of_what_is
 
 class Deaf:
     """Is told, and does nothing."""
+
+    def amend(self, *_: Any) -> None: ...
 
     def event(self, *_: Any) -> None: ...
 

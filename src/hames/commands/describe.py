@@ -22,4 +22,4 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         streams.text(pretty(await client.request("capabilities/describe")))
         return COMPLETED
 
-    return run_with_client(body, environ)
+    return run_with_client(body, environ, needs_store=False)

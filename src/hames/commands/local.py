@@ -22,6 +22,7 @@ from hames.app import make_host
 from hames.commands.exits import FAILED, INTERRUPTED
 from hames.commands.record import exit_code_of
 from hames.commands.sparing import spare_imports
+from hames.commands.stores import require_store
 from hames.commands.streams import Streams
 from hames.commands.unfolding import Unfolding, is_text_reference
 from hames.config import Config, load_config
@@ -183,6 +184,7 @@ def run_with_client(
     environ: Mapping[str, str],
     *,
     make_client: Callable[[Streams], LocalClient] = lambda streams: LocalClient(streams=streams),
+    needs_store: bool = True,
 ) -> int:
     """Run `body` in an event loop with a client and the standard streams; its exit code.
 
@@ -190,9 +192,11 @@ def run_with_client(
     `INTERRUPTED`. A reader that went away ends it quietly.
 
     Raises:
-        Refused: `invalid_config`.
+        Refused: `invalid_config`; with `needs_store` also that there is no store.
     """
     config = load_config(environ)
+    if needs_store:
+        require_store(environ)
     spare_imports()
 
     async def main() -> int:

@@ -1,6 +1,6 @@
 """`hames repair`: a damaged store is made good again, of what proves itself; the backup comes first.
 
-Rule 1: a store that is good is not touched.
+Rule 1: a store that is good is not touched, nor is one where nothing is wrong that a repair mends.
 Rule 2: nothing is done without a word: `--yes`, or an answer on a terminal.
 """
 
@@ -28,10 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Look, ask, repair, look again."""
+    from hames.commands.stores import require_store
     from hames.config import home_path, load_config
     from hames.protocol.errors import HamesError
 
     try:
+        require_store(environ)
         limits = load_config(environ).limits
         return _run(arguments, home_path(environ), limits)
     except HamesError as error:
@@ -51,9 +53,10 @@ def _run(arguments: argparse.Namespace, directory: Path, limits: Mapping[str, in
 
     refuse_company(directory)
     finish_cut_repair(directory, limits)
-    before = look_at(directory, limits, arguments.session)
-    if before.is_good:
-        tell(store_record(before), as_json=arguments.json)
+    before = _look(directory, limits, arguments.session)
+    if not before.is_mendable:
+        record = {**store_record(before), "exitCode": COMPLETED}
+        tell({**record, "notes": [*before.notes, "nothing to do"]}, as_json=arguments.json)
         return COMPLETED
     if not arguments.yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or arguments.json:
@@ -69,6 +72,20 @@ def _run(arguments: argparse.Namespace, directory: Path, limits: Mapping[str, in
     return _code(report, after)
 
 
+def _look(directory: Path, limits: Mapping[str, int], session_id: str | None) -> StoreReport:
+    """As `verify.look_at`; where the disk has no room even for that, how much a repair needs is told."""
+    from hames.commands.verify import look_at
+    from hames.protocol.errors import HarnessFault
+    from hames.store.room import lacking
+
+    try:
+        return look_at(directory, limits, session_id)
+    except HarnessFault as fault:
+        if fault.kind != "store_full":
+            raise
+        raise lacking(directory) from fault
+
+
 def _code(report: RepairReport, after: StoreReport) -> int:
     if not after.is_good:
         return FAILED
@@ -77,6 +94,7 @@ def _code(report: RepairReport, after: StoreReport) -> int:
 
 def _record(report: RepairReport, after: StoreReport) -> dict[str, Any]:
     from hames.commands.verify import store_record
+    from hames.core.artifacts import artifact_id
 
     looked = store_record(after)
     sessions = [
@@ -84,6 +102,7 @@ def _record(report: RepairReport, after: StoreReport) -> dict[str, Any]:
             "sessionId": each.session_id,
             "reason": each.reason,
             **({"left": each.left} if each.left else {"lastGoodSeq": each.last_good_seq, "lost": each.lost}),
+            **({"gone": True} if each.gone else {}),
         }
         for each in report.salvaged
     ]
@@ -96,6 +115,8 @@ def _record(report: RepairReport, after: StoreReport) -> dict[str, Any]:
         "rebuilt": report.rebuilt,
         "historyLost": report.history_lost,
         "removedRows": report.removed,
+        "mended": {what: count for what, count in sorted(report.mended.items()) if count},
+        "artifactsLost": [artifact_id(digest) for digest in report.contents_lost],
         "sessions": sessions,
         "findings": looked["findings"],
     }
@@ -113,10 +134,14 @@ def _tell(record: Mapping[str, Any], *, as_json: bool) -> None:
     if record["historyLost"]:
         lines.append("  the last commits of the whole store are lost; each session says so in its log")
     if record["removedRows"]:
-        lines.append(f"  {record['removedRows']} rows belonged to no session and are in the backup only")
+        lines.append(f"  {record['removedRows']} events belonged to no session and are in the backup only")
+    lines += [f"  mended, nothing lost: {count} {what}" for what, count in record["mended"].items()]
+    lines += [f"  lost, found nowhere: artifact {artifact}" for artifact in record["artifactsLost"]]
     for each in record["sessions"]:
         if "left" in each:
             what = f"left as it is: {each['left']}"
+        elif "gone" in each:
+            what = "not even its first event proves itself: all of it is in the backup only"
         elif each["lost"] == 0:
             what = f"whole, {each['lastGoodSeq']} events"
         else:

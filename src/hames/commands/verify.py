@@ -57,8 +57,10 @@ def _look(arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[str
 
 
 def _look_at_store(session_id: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    from hames.commands.stores import require_store
     from hames.config import home_path, load_config
 
+    require_store(environ)
     return store_record(look_at(home_path(environ), load_config(environ).limits, session_id))
 
 
@@ -73,6 +75,7 @@ def look_at(directory: Path, limits: Mapping[str, int], session_id: str | None) 
 def store_record(report: StoreReport) -> dict[str, Any]:
     """What to print of a store."""
     record = record_of("store", report.path, report.findings, verdict=verdict_of(report.kinds))
+    record["mendable"] = report.is_mendable
     return record | {**report.store, **report.counts, "more": report.more, "notes": report.notes}
 
 
@@ -135,8 +138,14 @@ def tell(record: Mapping[str, Any], *, as_json: bool) -> None:
         lines.append(f"  {each['kind']:<10}  {one_line(each['where'], 200)}: {one_line(each['message'], 500)}")
     lines += [f"  and {record['more']} more"] if record.get("more") else []
     if record["what"] == "store" and record["findings"]:
-        lines.append("  `hames repair` keeps what proves itself, and makes a backup first")
+        lines.append(f"  {_advice(record)}")
     emit("\n".join(lines) + "\n")
+
+
+def _advice(record: Mapping[str, Any]) -> str:
+    if record["mendable"]:
+        return "`hames repair` keeps what proves itself, and makes a backup first"
+    return "no repair mends that: do what is said above, or restore a backup of the directory"
 
 
 class _Progress:

@@ -28,6 +28,9 @@ GATE_MS: Final = 1_000
 LARGE_WAL_BYTES: Final = 64 * 2**20
 """A checkpoint comes every 4 MiB; four times the size at which the file is cut says that none gets through."""
 
+LARGE_BACKUPS_BYTES: Final = 2**30
+"""Of what repairs and migrations put aside: worth a word, since nobody looks there."""
+
 REAPER_FOLDER: Final = "reaper"
 
 
@@ -177,7 +180,12 @@ def check_store(case: Case) -> Finding:
     backup = "no backup"
     if found.newest_backup is not None:
         path, seconds = found.newest_backup
-        backup = f"last backup {path.name}, {datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        made = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        backup = f"last backup {path.name}, {made}, of {found.backups} with {size(found.backups_bytes)}"
+        if found.backups_bytes > LARGE_BACKUPS_BYTES:
+            what = f"{found.backups} backups that Hames made itself take {size(found.backups_bytes)}; none is removed."
+            advice = f"Once nothing of them is missed, remove the older ones: rm -r {path.parent}/<name>"
+            problems.append(Problem("warn", what, advice))
     ballast = "no ballast" if found.ballast_bytes is None else f"ballast {size(found.ballast_bytes)}"
     seen = (
         f"version {found.version}, epoch {found.epoch}, {found.sessions} sessions, {found.events} events, "
@@ -196,6 +204,8 @@ def check_store(case: Case) -> Finding:
         "commits": found.commits,
         "witnessed": found.witnessed,
         "ballastBytes": found.ballast_bytes,
+        "backups": found.backups,
+        "backupsBytes": found.backups_bytes,
         "lastBackup": None if found.newest_backup is None else str(found.newest_backup[0]),
         "lastBackupAgeS": None if found.newest_backup is None else int(time.time() - found.newest_backup[1]),
     }

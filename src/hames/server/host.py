@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
+from hames.protocol.errors import HamesError
+
 if TYPE_CHECKING:
     from hames.engine.service import Service
     from hames.ports import Owner, Store, World
@@ -102,7 +104,10 @@ class Host:
             await self._service.aclose()
 
     def report(self, what: str, error: BaseException) -> None:
-        """One line for the operator about a defect: its type and place, no content."""
+        """One line for the operator: of a defect its type and place, no content; a fault of a kind tells what to do."""
+        if isinstance(error, HamesError) and error.kind != "internal":
+            sys.stderr.write(f"hames: {what}: {str(error)[:300]}\n")
+            return
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next

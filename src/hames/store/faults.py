@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
 
@@ -12,6 +13,9 @@ from hames.protocol.errors import HamesError, HarnessFault
 
 FOREIGN = (apsw.Error, OSError)
 """What this package translates; anything else is a bug in it."""
+
+LEAST_BYTES: Final = 64 * 1024
+"""With less than that free, SQLite cannot make the index of its WAL (32 KiB, twice where it grows)."""
 
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -71,6 +75,9 @@ def _translated(error: BaseException, directory: Path) -> HarnessFault:
         if error.errno in _FULL_ERRNOS:
             return full(directory)
         return unavailable(directory, error.strerror or type(error).__name__, errno=error.errno)
+    if isinstance(error, apsw.IOError) and _has_no_room(directory):
+        # What it writes beside the database, SQLite does not call full.
+        return full(directory)
     if isinstance(error, apsw.Error):
         for kind, why in _REASONS.items():
             if isinstance(error, kind):
@@ -78,6 +85,14 @@ def _translated(error: BaseException, directory: Path) -> HarnessFault:
                 return unavailable(directory, why, retryable=passing, sqlite=type(error).__name__)
         return unavailable(directory, f"SQLite failed: {error}", sqlite=type(error).__name__)
     return HarnessFault("internal", f"The store failed at {type(error).__name__}.", boundary="artifact_store")
+
+
+def _has_no_room(directory: Path) -> bool:
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < LEAST_BYTES
 
 
 class Damage:

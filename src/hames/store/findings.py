@@ -23,6 +23,8 @@ class Findings:
     def __init__(self) -> None:
         self.kept: list[Finding] = []
         self.kinds: Counter[FindingKind] = Counter()
+        self.left = 0
+        """Those that no repair mends."""
         self._part = ""
         self._of_part = 0
 
@@ -40,6 +42,10 @@ class Findings:
     def of_part(self) -> int:
         """How much is wrong with it so far."""
         return self._of_part
+
+    def leave(self) -> None:
+        """A repair leaves the part as it is, with all that is wrong with it so far."""
+        self.left += self._of_part
 
     def add(self, kind: FindingKind, message: str, *, at: str = "") -> FindingKind:
         """Something is wrong with the part; `at` says where in it. Its kind, again."""

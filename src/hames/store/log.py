@@ -23,6 +23,7 @@ from hames.core.commands import (
     CancelTurn,
     CloseSession,
     Command,
+    CompactContext,
     CreateSession,
     CutLog,
     Draft,
@@ -237,6 +238,8 @@ def weigh(command: Command) -> int:
         case Record() | EndTurn() | StartTurn():
             return 512 + sum(256 + _draft_bytes(draft) for draft in command.drafts)
         case UpdateSession() | CloseSession() | OpenSession() | CancelTurn() | ResumeQueue() | Boundary() | CutLog():
+            return 512
+        case CompactContext():
             return 512
 
 

@@ -20,10 +20,13 @@ from hames.protocol.errors import HamesError, HarnessFault, Refused
 from hames.store import blob_rows, removal, rows
 from hames.store.opening import ReadSide
 from hames.store.pages import Bounds, Damage, Sizes, corrupt, read_backward, read_forward
-from hames.store.schema import every, one
+from hames.store.schema import SESSION_VERSION, every, one
 
 SIZES_KEPT: Final = 1024
 """Sessions whose average event size is remembered."""
+
+TURNS_PROVED: Final = 4096
+"""Sessions whose rows of turns were looked at and are remembered."""
 
 _PAGE: Final = (
     "select (select crc from event where id = ?1), count(*), max(id), crc, cast(group_concat(line, char(10)) as blob)"
@@ -42,11 +45,14 @@ _OF_WORKSPACE: Final = " and workspace = ?2"
 _OF_QUERY: Final = " and instr(casefold(ifnull(title, '') || char(10) || id), ?3)"
 """A condition that does not apply is left out, never null: SQLite would not use an index for it."""
 
-_TURNS: Final = "select crc, doc from turn where session = ?1 and n < ?2 order by n desc limit ?4"
-_TURNS_OF: Final = "select crc, doc from turn where session = ?1 and n < ?2 and status = ?3 order by n desc limit ?4"
+_TURNS: Final = f"select {rows.TURN_COLUMNS} from turn where session = ?1 and n < ?2 order by n desc limit ?4"
+_TURNS_OF: Final = (
+    f"select {rows.TURN_COLUMNS} from turn where session = ?1 and n < ?2 and status = ?3 order by n desc limit ?4"
+)
 _TURNS_FAILED: Final = (
-    "select crc, doc from turn where session = ?1 and n in (select n from turn where session = ?1 and n < ?2"
-    " and status = ?3 and status in ('failed', 'cancelled') order by n desc limit ?4) order by n desc"
+    f"select {rows.TURN_COLUMNS} from turn where session = ?1 and n in"
+    " (select n from turn where session = ?1 and n < ?2 and status = ?3"
+    " and status in ('failed', 'cancelled') order by n desc limit ?4) order by n desc"
 )
 """Turns that failed are few among many: they have an index, whose own condition must stand here word for word."""
 
@@ -126,6 +132,7 @@ class Lookup:
         self._key = side.key
         self._look = look
         self._sizes: dict[str, Sizes] = {}
+        self._turns_proved: set[str] = set()
         self._next: _Place | None = None
         self._ahead: tuple[_Place, Page] | None = None
         self._is_followed = False
@@ -178,9 +185,21 @@ class Lookup:
         owner_id = self._find(session_id).owner
         return None if owner_id is None else self._look(owner_id)
 
+    def _with_turns(self, session_id: str) -> rows.Stored:
+        """A session whose rows of turns are all there and no more: looked at once."""
+        row = self._find(session_id)
+        if session_id not in self._turns_proved and row.min_reader <= SESSION_VERSION:
+            state = rows.stored_state(self._connection, row)
+            if state is not None:
+                rows.prove_turns(self._connection, row.n, state.count, session_id=session_id)
+            if len(self._turns_proved) >= TURNS_PROVED:
+                self._turns_proved.clear()
+            self._turns_proved.add(session_id)
+        return row
+
     def turn(self, session_id: str, turn_id: str) -> tuple[Turn, str]:
         """As `Store.turn`."""
-        row = self._find(session_id)
+        row = self._with_turns(session_id)
         turn = rows.turn_row(self._connection, row.n, turn_id, session_id=session_id)
         if turn is None:
             raise Refused("turn_not_found", turnId=turn_id)
@@ -188,7 +207,7 @@ class Lookup:
 
     def turns(self, session_id: str, before: int | None, limit: int, status: str | None) -> tuple[list[Turn], str]:
         """As `Store.turns`."""
-        row = self._find(session_id)
+        row = self._with_turns(session_id)
         before = NEWEST if before is None else before
         at = cursor(row.seq, row.chain)
         if status in ("queued", "running"):
@@ -275,18 +294,31 @@ class Lookup:
             return None
         return replace(ahead[1], head_seq=row.seq, head_cursor=cursor(row.seq, row.chain))
 
+    def place(self, session_id: str, seq: int) -> str:
+        """As `Store.place`."""
+        row = self._find(session_id)
+        digest = self._digest(row, seq)
+        if digest is None:
+            raise Refused("cursor_ahead", headSeq=row.seq, seq=seq)
+        return cursor(seq, digest)
+
     def _place(self, row: rows.Stored, text: str) -> int:
         seq, hex_ = parse_cursor(text)
+        digest = self._digest(row, seq)
+        if digest is not None and digest[: len(hex_) // 2].hex() != hex_:
+            self._check_digest(row, seq, digest)
+        check_cursor(text, seq, hex_, digest, row.seq)
+        return seq
+
+    def _digest(self, row: rows.Stored, seq: int) -> bytes | None:
+        """As the row of event `seq` says; None behind the head."""
         try:
             digest = first_digest(row.session_id) if seq == 0 else rows.digest_at(self._connection, row, seq)
         except apsw.CorruptError as error:
             raise corrupt(row.session_id, seq, "lies in a damaged part of the database file") from error
         if digest is None and seq <= row.seq:
             raise corrupt(row.session_id, seq, "is missing")
-        if digest is not None and digest[: len(hex_) // 2].hex() != hex_:
-            self._check_digest(row, seq, digest)
-        check_cursor(text, seq, hex_, digest, row.seq)
-        return seq
+        return digest
 
     def _check_digest(self, row: rows.Stored, seq: int, digest: bytes) -> None:
         """Before a cursor is called foreign: the digest that it differs from must be the one that was sent.

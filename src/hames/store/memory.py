@@ -237,6 +237,14 @@ class MemoryStore:
         high = max(low, self._place(session, before) - 1)
         return read_backward(session, bounds, Sizes(), low=low, low_cursor=low_cursor, high=high)
 
+    async def place(self, session_id: str, seq: int) -> str:
+        await checkpoint()
+        session = self._find(session_id)
+        digest = session.digest(seq)
+        if digest is None:
+            raise Refused("cursor_ahead", headSeq=session.head_seq, seq=seq)
+        return cursor(seq, digest)
+
     def _place(self, session: MemorySession, text: str) -> int:
         seq, hex_ = parse_cursor(text)
         check_cursor(text, seq, hex_, session.digest(seq), session.head_seq)

@@ -23,7 +23,7 @@ import apsw
 
 from hames.store import migrations, schema
 from hames.store.faults import unavailable
-from hames.store.files import StoreFiles, make_database_file, make_private, sync
+from hames.store.files import FORMAT, StoreFiles, make_database_file, make_private, sync
 from hames.store.guards import (
     Gate,
     Witness,
@@ -102,7 +102,7 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
     witness: Witness | None = None
     try:
         make_private(directory)
-        if (directory / REPAIRED).exists():
+        if (directory / REPAIRED).is_dir():
             gate.enter()
             try:
                 finish_repair(directory)
@@ -126,13 +126,26 @@ def open_for_writing(directory: Path, limits: Mapping[str, int]) -> WriteSide:
             connection = schema.connect(directory, write=True, busy_ms=limits["gateMs"])
             meta, _ = schema.inspect(connection, directory)
         mirror_locks(directory, before)
-        files = StoreFiles(directory, _sqlites(directory, before), gate_fd=gate.fileno())
+        own = sqlites(directory, before)
+        _restore_header(connection, own, gate)
+        files = StoreFiles(directory, own, gate_fd=gate.fileno())
         return WriteSide(connection, meta, key, files, gate, witness)
     except BaseException:
         for part in (connection, witness, gate):
             if part is not None:
                 part.close()
         raise
+
+
+def _restore_header(connection: apsw.Connection, own: Mapping[str, int], gate: Gate) -> None:
+    """Where the database was opened though its header is not that of one, the first page stands in the WAL: it is moved
+    over the damage."""
+    if "" in own and os.pread(own[""], len(FORMAT), 0) != FORMAT:
+        gate.enter()
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        finally:
+            gate.leave()
 
 
 def open_for_reading(
@@ -161,7 +174,7 @@ def open_for_reading(
         if guard:
             with suppress(OSError):
                 mirror_locks(directory, before)
-        files = files or StoreFiles(directory, _sqlites(directory, before))
+        files = files or StoreFiles(directory, sqlites(directory, before))
         return ReadSide(connection, meta.store_id, key, files, meta.version)
     except BaseException:
         connection.close()
@@ -174,7 +187,7 @@ def refuse_unfinished(directory: Path) -> None:
     Raises:
         HarnessFault: `store_unavailable`.
     """
-    if (directory / REPAIRED).exists():
+    if (directory / REPAIRED).is_dir():
         raise unavailable(directory, "its repair was cut short; any process that may write to it finishes that")
 
 
@@ -184,7 +197,7 @@ def finish_repair(directory: Path) -> None:
     The WAL goes first: SQLite would apply it to whatever database lies beside it.
     """
     ready = directory / REPAIRED
-    if not ready.exists():
+    if not ready.is_dir():
         return
     if (ready / "store.db").exists():
         for name in ("store.db-wal", "store.db-shm"):
@@ -195,7 +208,7 @@ def finish_repair(directory: Path) -> None:
     shutil.rmtree(ready)
 
 
-def _sqlites(directory: Path, before: Mapping[int, str]) -> dict[str, int]:
+def sqlites(directory: Path, before: Mapping[int, str]) -> dict[str, int]:
     """The descriptors of a connection that was opened since `before`, by suffix. The shared memory is one for all
     connections of a process and open as long as any of them."""
     found = own_descriptors(directory)

@@ -25,8 +25,16 @@ STEP_NS: Final = 5_000_000
 ROWS: Final = 64
 """Removed between two looks at the clock: at most some MiB."""
 
-_REMAINS: Final = "select n from session where id < '0' limit 1"
-"""The row of a session that was deleted is called `/<n>`: no id begins so."""
+IS_DELETED: Final = "(id < '0' and id = '/' || n)"
+"""Of a row of `session`: one that was deleted is called as `name_of` says. A name that is damaged is no reason
+to remove anything."""
+
+_REMAINS: Final = f"select n from session where {IS_DELETED} limit 1"
+
+
+def name_of(n: int) -> str:
+    """What the row of a deleted session is called: no id begins so."""
+    return f"/{n}"
 
 
 def deleted_at(connection: apsw.Connection, session_id: str) -> str | None:
@@ -69,7 +77,8 @@ def remove_some(connection: apsw.Connection, files: BlobFiles) -> bool:
     connection.pragma("secure_delete", True)
     try:
         until_ns = time.monotonic_ns() + STEP_NS
-        for remove in (_events, _turns, _keys, lambda connection, n: _contents(connection, files, n)):
+        # Contents first: their files are what makes room on a full disk.
+        for remove in (lambda connection, n: _contents(connection, files, n), _events, _turns, _keys):
             if not _until(remove, connection, n, until_ns):
                 return True
         connection.execute("delete from state where n = ?", (n,))

@@ -116,12 +116,21 @@ def first_event(connection: apsw.Connection, row: Stored) -> Mapping[str, Any]:
     return data
 
 
-def _state(connection: apsw.Connection, row: Stored) -> tuple[State, dict[str, Turn]]:
+def stored_state(connection: apsw.Connection, row: Stored) -> State | None:
+    """A session's state as it was stored last, proved; None where another version of the fold did.
+
+    Raises:
+        HarnessFault: `session_corrupt`.
+    """
     found = one(connection, "select doc from state where n = ?", (row.n,))
     text = b"" if found is None else _bytes(found[0])
     if digest_of(text) != row.state_digest:
         raise not_proved(row.session_id, row.seq, "its state does not match its seal")
-    state = state_from_json(orjson.loads(text))
+    return state_from_json(orjson.loads(text))
+
+
+def _state(connection: apsw.Connection, row: Stored) -> tuple[State, dict[str, Turn]]:
+    state = stored_state(connection, row)
     if state is not None:
         # The state is stored when it changes; events that only move the head leave it.
         return replace(state, seq=row.seq), {}
@@ -142,18 +151,49 @@ def not_proved(session_id: str, seq: int, why: str) -> HarnessFault:
     )
 
 
+TURN_COLUMNS = "n, turn_id, status, crc, doc"
+
+_TURNS = (
+    "select count(*), min(n), max(n), count(case when json_valid(doc) then case when doc ->> 'n' = n"
+    " and doc ->> 'status' = status and turn_id in (doc ->> 'turn_id', '/' || n) then 1 end end)"
+    " from turn where session = ?"
+)
+
+
+def second_name(n: int) -> str:
+    """What a turn is called in its row whose id a later turn of the session has too: no id begins so."""
+    return f"/{n}"
+
+
+def prove_turns(connection: apsw.Connection, n: int, count: int, *, session_id: str) -> None:
+    """The rows of turns are those of the session's `count` turns, each under its own number, name and status. What else
+    a row holds is proved when it is read.
+
+    Raises:
+        HarnessFault: `session_corrupt`: a list of them would be short, or tell of some twice.
+    """
+    found = one(connection, _TURNS, (n,))
+    if found != ((count, 1, count, count) if count else (0, None, None, 0)):
+        why = f"the rows of its turns are not those of the {count} that its log tells of, which `hames repair` mends"
+        raise not_proved(session_id, 0, why)
+
+
 def turn_row(connection: apsw.Connection, n: int, turn_id: str, *, session_id: str) -> Turn | None:
     """A turn of the session that has the number `n`."""
-    found = one(connection, "select crc, doc from turn where session = ? and turn_id = ?", (n, turn_id))
+    select = f"select {TURN_COLUMNS} from turn where session = ? and turn_id = ?"
+    found = one(connection, select, (n, turn_id))
     return None if found is None else turn_of(found, session_id)
 
 
-def turn_of(found: tuple[int, str], session_id: str) -> Turn:
-    """A turn from `(crc, doc)`."""
-    crc, doc = found
+def turn_of(found: tuple[int, str, str, int, str], session_id: str) -> Turn:
+    """A turn from its row of `TURN_COLUMNS`."""
+    n, turn_id, status, crc, doc = found
     if crc32(_bytes(doc)) != crc:
         raise not_proved(session_id, 0, "a turn's row does not match its checksum")
-    return turn_from_json(orjson.loads(doc))
+    turn = turn_from_json(orjson.loads(doc))
+    if (turn.n, turn.status) != (n, status) or turn_id not in (turn.turn_id, second_name(n)):
+        raise not_proved(session_id, 0, "a turn's row is called by another name, number or status than it tells of")
+    return turn
 
 
 def _bytes(text: object) -> bytes:

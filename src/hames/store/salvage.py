@@ -4,6 +4,7 @@ Rule 1: a log is kept up to its first break and no further; no event is ever mad
 Rule 2: where events are gone, or may be, the log says so itself, by `log.recovered`: a client's later cursor is then
 ahead of the log or foreign to it, never taken for a place in it.
 Rule 3: all of it happens in the caller's transaction.
+Rule 4: a session of which not even the first event proves itself can never be used again: it is in the backup alone.
 """
 
 from __future__ import annotations
@@ -16,20 +17,19 @@ from zlib import crc32
 
 import apsw
 
-from hames.core.artifacts import all_references
 from hames.core.commands import CutLog
 from hames.core.session import Event, key_record
 from hames.core.state import State, Turn, state_to_json, turn_to_json
-from hames.store import rows
+from hames.store import removal, rows
 from hames.store.blobs import BlobFiles
 from hames.store.faults import Damage
 from hames.store.findings import Findings
 from hames.store.owners import Owners, new_owner_id
-from hames.store.schema import PLAIN_SESSION_VERSION, SEQ_BITS, SESSION_VERSION, every, one
-from hames.store.session_check import COLUMNS, SessionCheck, SessionRow
+from hames.store.schema import MOST_SESSIONS, PLAIN_SESSION_VERSION, SEQ_BITS, SESSION_VERSION, every, one
+from hames.store.session_check import COLUMNS, MOST_FENCE, SessionCheck, SessionRow, references_of
 from hames.store.snapshots import workspace_of
 from hames.store.transaction import Scene, Transaction
-from hames.store.walk import Trail, said_by, walk
+from hames.store.walk import Amends, Trail, walk
 
 AT_ONCE: Final = 500
 """Sessions whose logs are marked together: their states are in memory meanwhile."""
@@ -37,13 +37,16 @@ AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """A session that was damaged. `lost` events, None where nobody can tell; `left`: why nothing was done."""
+    """A session that was damaged. `lost` events, None where nobody can tell; `amended` events whose row was not right;
+    `left`: why nothing was done. `gone`: nothing of it proves itself, and nothing of it is left."""
 
     session_id: str
     last_good_seq: int
     lost: int | None
     reason: str
     left: str | None = None
+    amended: int = 0
+    gone: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -55,6 +58,8 @@ class Salvage:
     """Mends the sessions of one store over a connection that is in a transaction. `now` is RFC 3339."""
 
     def __init__(self, connection: apsw.Connection, key: bytes, directory: Path, *, epoch: int, now: str) -> None:
+        self.is_of_key = False
+        """The first event of some session was written by who has the key."""
         self._connection = connection
         self._key = key
         self._epoch = epoch
@@ -64,50 +69,12 @@ class Salvage:
 
     def sessions(self, session_id: str | None) -> Iterator[Salvaged]:
         """Mend every session that is damaged, or one; what became of each that is."""
-        for (n,) in every(
-            self._connection, "select n from session where id >= '0' and (?1 is null or id = ?1)", (session_id,)
-        ):
+        select = f"select n from session where not {removal.IS_DELETED} and (?1 is null or id = ?1)"
+        for (n,) in every(self._connection, select, (session_id,)):
             row = one(self._connection, f"select {COLUMNS} from session where n = ?", (n,))
             salvaged = self._session(SessionRow(*row))
             if salvaged is not None:
                 yield salvaged
-
-    def adopt(self) -> None:
-        """Make rows for sessions whose events are there and whose row is not: an event tells whose it is."""
-        at = 0
-        while (found := one(self._connection, "select min(id) from event where id > ?", (at,))) != (None,):
-            n = found[0] >> SEQ_BITS
-            at = ((n + 1) << SEQ_BITS) - 1
-            if one(self._connection, "select 1 from session where n = ?", (n,)) is not None:
-                continue
-            (line,) = one(self._connection, "select cast(line as blob) from event where id = ?", (found[0],))
-            says = said_by(line)
-            known = "select 1 from session where id = ?1 union select 1 from tombstone where session_id = ?1"
-            if says is None or says[1] != 1 or one(self._connection, known, (says[0],)) is not None:
-                continue
-            self._connection.execute(
-                "insert into session (n, id, head, chain, crc, state_digest, mac, fence, min_reader)"
-                " values (?, ?, 0, x'', 0, x'', x'', 0, ?)",
-                (n, says[0], PLAIN_SESSION_VERSION),
-            )
-
-    def drop_strays(self) -> int:
-        """Remove rows that belong to no session, and that no session can be made of; how many."""
-        before = self._connection.total_changes()
-        known = "select n from session"
-        keys = "session_id not in (select id from session) and session_id not in (select session_id from tombstone)"
-        at = 0
-        for (n,) in every(self._connection, "select n from session order by n"):
-            self._connection.execute("delete from event where id > ? and id <= ?", (at, n << SEQ_BITS))
-            at = (n + 1) << SEQ_BITS
-        self._connection.execute("delete from event where id > ?", (at,))
-        for statement in (
-            f"turn where session not in ({known})",
-            f"state where n not in ({known})",
-            f"idem where {keys}",
-        ):
-            self._connection.execute(f"delete from {statement}")
-        return self._connection.total_changes() - before
 
     def mark(self, cuts: list[tuple[str, dict[str, Any]]]) -> None:
         """Say in logs what was lost of them."""
@@ -121,28 +88,34 @@ class Salvage:
         found = Findings()
         check = SessionCheck(self._connection, self._key, row, found)
         check.run()
+        self.is_of_key = self.is_of_key or check.is_ours
         if not found.kinds:
             return None
-        session_id, reason = row.id, found.kept[0].kind
-        left = None
-        if check.trail.seq == 0:
-            left = "not even its first event proves itself"
-        elif row.min_reader > SESSION_VERSION:
-            left = "a newer build wrote it; repair it with that"
-        elif not check.is_ours:
-            left = "its snapshot was not written by this store"
-        if left is not None:
-            return Salvaged(session_id, check.trail.seq, check.lost, reason, left)
-        self._rewrite(row.n, check, fence=max(row.fence, check.fence_seen))
-        return Salvaged(session_id, check.trail.seq, check.lost, reason)
+        session_id, reason, seq = row.id, found.kept[0].kind, check.trail.seq
+        if check.why_left is not None:
+            return Salvaged(session_id, seq, check.lost, reason, check.why_left)
+        if seq == 0:
+            self._remove(row)
+            return Salvaged(session_id, 0, check.lost or None, reason, gone=True)
+        fence = row.fence if row.fence < MOST_FENCE else 0
+        self._rewrite(row.n, check, fence=max(fence, check.fence_seen))
+        return Salvaged(session_id, seq, check.lost, reason, amended=check.amended)
+
+    def _remove(self, row: SessionRow) -> None:
+        connection, n = self._connection, row.n
+        if 0 < n <= MOST_SESSIONS:
+            connection.execute("delete from event where id > ? and id < ?", (n << SEQ_BITS, (n + 1) << SEQ_BITS))
+        connection.execute("delete from idem where scope = ? or (scope = 0 and session_id = ?)", (n, row.id))
+        for table in ("turn where session", "blob_ref where session", "state where n", "session where n"):
+            connection.execute(f"delete from {table} = ?", (n,))
 
     def _rewrite(self, n: int, check: SessionCheck, *, fence: int) -> None:
         connection, trail = self._connection, check.trail
         base = n << SEQ_BITS
         connection.execute("delete from event where id > ? and id <= ?", (base + trail.seq, (n + 1) << SEQ_BITS))
-        connection.execute("delete from blob_ref where session = ? and seq > ?", (n, trail.seq))
         rewriter = _Rewriter(connection, n, trail.session_id, trail.seq)
         walk(connection, n, Trail(trail.session_id, rewriter), Findings(), step=lambda: None)
+        rewriter.finish()
         text = state_to_json(trail.state)
         digest = rows.digest_of(text)
         connection.execute(
@@ -154,7 +127,7 @@ class Salvage:
         min_reader = SESSION_VERSION if rewriter.refers else PLAIN_SESSION_VERSION
         connection.execute(
             "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ?, workspace = ?,"
-            " fence = ?, owner = null, min_reader = max(min_reader, ?) where n = ?",
+            " fence = ?, owner = null, min_reader = ? where n = ?",
             (
                 *(trail.seq, trail.chain, trail.crc, mac, digest, trail.state.title),
                 *(workspace_of(trail.created["snapshot"]), fence, min_reader, n),
@@ -176,6 +149,27 @@ class _Rewriter:
         self._keys = {row[:2]: row[2:] for row in every(connection, select, (n, session_id))}
         connection.execute(f"delete {mine}", (n, session_id))
         connection.execute("delete from turn where session = ?", (n,))
+        select = "select sha256, media_type, name from blob_ref where session = ?"
+        self._named = {sha256: facts for sha256, *facts in every(connection, select, (n,))}
+        connection.execute("delete from blob_ref where session = ? and seq <> 0", (n,))
+        self._first_turn: str | None = None
+
+    def amend(self, amends: Amends) -> None:
+        """See `walk.Taker`."""
+        row = amends.row
+        self._connection.execute(
+            "update event set digest = ?, crc = ?, line = ? where id = ?",
+            (row.digest, row.crc, row.line.decode(), (self._n << SEQ_BITS) + row.seq),
+        )
+
+    def finish(self) -> None:
+        """The log was walked to its end."""
+        # A creation that brought a turn names it in its key's row, and the log does not tell whether it did.
+        self._connection.execute(
+            "update idem set turn_id = ?1 where scope = 0 and session_id = ?2 and turn_id is not ?1"
+            " and turn_id is not null",
+            (self._first_turn, self._session_id),
+        )
 
     def event(self, state: State, event: Event) -> None:
         """See `walk.Taker`."""
@@ -191,16 +185,24 @@ class _Rewriter:
                 " values (?, ?, ?, ?, ?, ?, ?)",
                 (scope, key[0], key[1].digest, self._session_id, seq, turn_id, key[1].steer_id),
             )
-        for reference in all_references(event.type, event.data):
+        if event.type == "turn.queued" and state.count == 1:
+            self._first_turn = event.turn_id
+        for reference in references_of(event):
             self.refers = True
+            digest = bytes.fromhex(reference["sha256"])
             self._connection.execute(
-                "insert or ignore into blob_ref (session, sha256, seq) select ?, sha256, ? from blob where sha256 = ?",
-                (self._n, event.seq, bytes.fromhex(reference["sha256"])),
+                "insert into blob_ref (session, sha256, seq, media_type, name) values (?, ?, ?, ?, ?)"
+                " on conflict (session, sha256) do update set seq = excluded.seq where seq = 0",
+                (self._n, digest, event.seq, *self._named.get(digest, (None, None))),
             )
 
     def turn(self, turn: Turn) -> None:
         """See `walk.Taker`."""
         text = turn_to_json(turn)
+        # An id that was used twice, by a store whose first row of it was lost, is that of the later turn.
+        self._connection.execute(
+            "update turn set turn_id = '/' || n where session = ? and turn_id = ?", (self._n, turn.turn_id)
+        )
         self._connection.execute(
             "insert into turn (session, n, turn_id, status, crc, doc) values (?, ?, ?, ?, ?, ?)",
             (self._n, turn.n, turn.turn_id, turn.status, crc32(text), text.decode()),

@@ -8,6 +8,7 @@ Rule 3: what a newer build wrote is never written to.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,11 +43,17 @@ PLAIN_SESSION_VERSION: Final = 1
 SEQ_BITS: Final = 40
 """An event's key is `session << 40 | seq`: one b-tree, clustered by session, 10^12 events in each of 8 million."""
 
+MOST_SESSIONS: Final = 2 ** (63 - SEQ_BITS) - 1
+"""The largest number of a session."""
+
 MIN_SQLITE: Final = (3, 51, 3)
 """This version ends a race of two processes that resets the WAL under a writer (sqlite.org/wal.html)."""
 
 UNFIT_OPTIONS: Final = frozenset({"OMIT_WAL", "THREADSAFE=0", "DISABLE_DIRSYNC", "NO_SYNC"})
 """Without WAL there is no store; two threads use it; what is not synced is not durable."""
+
+PAGE_BYTES: Final = 4096
+"""Of a database that is made here."""
 
 CHECKPOINT_PAGES: Final = 256
 """1 MiB of WAL, once nothing is written for a moment: what was written stands in the database soon, and the file that
@@ -107,6 +114,10 @@ _PRAGMAS: Final = (
     *(("fullfsync=on", "checkpoint_fullfsync=on") if sys.platform == "darwin" else ()),
 )
 """FULL: a commit is on the medium. macOS flushes its drive's cache only when asked by `fullfsync`."""
+
+_VERSIONS_AT: Final = 18
+_VERSIONS: Final = b"\2\2"
+"""Of who may write and who may read (sqlite.org/fileformat2.html, 1.3.3)."""
 
 _FACTS: Final = (("store_id", str), ("commits", int), ("min_reader", int), ("min_writer", int))
 """In `meta` of every version."""
@@ -196,7 +207,7 @@ def is_new(connection: apsw.Connection) -> bool:
 
 def create(connection: apsw.Connection, directory: Path) -> None:
     """Make the tables; called with the gate held, on a file that `is_new`."""
-    connection.pragma("page_size", 4096)
+    connection.pragma("page_size", PAGE_BYTES)
     if connection.pragma("journal_mode", "wal") != "wal":
         why = "its file system does not support SQLite's WAL; use a local one"
         raise unavailable(directory, why, retryable=False)
@@ -261,13 +272,22 @@ def check_size(connection: apsw.Connection, directory: Path) -> None:
     """
     size = connection.pragma("page_size")
     there = (directory / "store.db").stat().st_size // size
-    if there < connection.pragma("page_count") and not _in_wal(directory / "store.db-wal", there + 1, size):
+    if there < connection.pragma("page_count") and not in_wal(directory / "store.db-wal", there + 1, size):
         why = "store.db was cut off; restore a backup of the directory, or run `hames repair`"
         raise unavailable(directory, why, retryable=False)
 
 
-def _in_wal(path: Path, page: int, page_size: int) -> bool:
-    """Whether the WAL holds a page (sqlite.org/fileformat2.html, 4: the WAL header and frame headers)."""
+def is_of_other_format(directory: Path, descriptor: int) -> bool:
+    """Whether the database's header, by SQLite's own descriptor, tells of other versions of its format than a WAL has:
+    nobody could write to it. A header that stands in the WAL too counts there."""
+    is_read = not in_wal(directory / "store.db-wal", 1, PAGE_BYTES)
+    return is_read and os.pread(descriptor, 2, _VERSIONS_AT) != _VERSIONS
+
+
+def in_wal(path: Path, page: int, page_size: int) -> bool:
+    """Whether the WAL, if there is one, holds a page (sqlite.org/fileformat2.html, 4: its header and its frames')."""
+    if not path.exists():
+        return False
     with open(path, "rb", buffering=0) as wal:
         salts = wal.read(32)[16:24]
         while True:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import apsw
@@ -16,14 +17,20 @@ from hames.core.artifacts import all_references
 from hames.core.commands import KeyRecord
 from hames.core.records import replaced
 from hames.core.session import Event, key_record
-from hames.core.state import State, Turn, state_from_json, turn_from_json
-from hames.store import rows
+from hames.core.state import State, Turn, state_from_json, state_to_json, turn_from_json
+from hames.store import rows, shape
 from hames.store.findings import Findings
-from hames.store.schema import SESSION_VERSION, one
+from hames.store.schema import PLAIN_SESSION_VERSION, SESSION_VERSION, one
 from hames.store.snapshots import matches, workspace_of
-from hames.store.walk import Trail, walk
+from hames.store.walk import Amends, Trail, walk
 
 COLUMNS: Final = f"{rows.COLUMNS}, workspace, title"
+
+MOST_FENCE: Final = 2**53
+"""Times that a session was taken: beyond it the number was not counted, and JSON would not carry it."""
+
+_OWNER: Final = re.compile("[0-9a-f]{16}")
+"""See `owners.new_owner_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,11 @@ class SessionCheck:
         self.row = row
         self.fence_seen = 0
         self.last = 0
-        self.counts = {"events": 0, "turns": 0, "keys": 0, "storeKeys": 0}
+        self.counts = {"events": 0, "turns": 0, "keys": 0}
+        self._refers = 0
+        self._made_turn: str | None = None
+        self._first_turn: str | None = None
+        self._amended = 0
         self.trail = Trail(self.row.id, self, folds=self.row.min_reader <= SESSION_VERSION)
 
     @property
@@ -76,9 +87,25 @@ class SessionCheck:
         self._found.part(f"session {self.row.id}")
         try:
             self._look()
-        except (apsw.CorruptError, LookupError, TypeError, ValueError, AttributeError):
+        except (apsw.CorruptError, LookupError, TypeError, ValueError, AttributeError, OverflowError):
             # Values of a form that was never written.
             self._found.add("edited", "the tables are damaged there")
+        if self.why_left is not None:
+            self._found.leave()
+
+    @property
+    def why_left(self) -> str | None:
+        """Why a repair leaves the session as it is, None where it does not."""
+        if self.row.min_reader > SESSION_VERSION:
+            return "a newer build wrote it; repair it with that"
+        if self.trail.seq and self._key is not None and not self.is_ours:
+            return "its snapshot was not written by this store"
+        return None
+
+    @property
+    def amended(self) -> int:
+        """Events whose text is whole and whose row is not."""
+        return self._amended
 
     def _look(self) -> None:
         row = self.row
@@ -104,7 +131,23 @@ class SessionCheck:
         """How many events are gone behind the trail; None where nothing that is there tells."""
         if self.is_sealed:
             return max(self.row.head - self.trail.seq, 0)
-        return 0 if self.trail.chain == self.row.chain else None
+        return 0 if self.trail.chain == self.row.chain or self._ends_at_seal else None
+
+    @property
+    def _ends_at_seal(self) -> bool:
+        """The row's seal is that of the trail's end, whatever the other columns hold."""
+        if self._key is None or not self.trail.seq:
+            return False
+        trail, doc = self.trail, one(self._connection, "select doc from state where n = ?", (self.row.n,))
+        digests = [self.row.state_digest, rows.digest_of(state_to_json(trail.state))]
+        digests += [] if doc is None else [rows.digest_of(doc[0].encode())]
+        return any(
+            compare_digest(
+                self.row.mac,
+                rows.seal(self._key, trail.session_id, trail.seq, trail.chain, crc=trail.crc, state_digest=digest),
+            )
+            for digest in digests
+        )
 
     @property
     def is_ours(self) -> bool:
@@ -118,9 +161,15 @@ class SessionCheck:
 
     # --- what the log leads to --------------------------------------------------------------------------------
 
+    def amend(self, amends: Amends) -> None:
+        """See `walk.Taker`."""
+        self._amended += 1
+
     def event(self, state: State, event: Event) -> None:
         """See `walk.Taker`."""
         at = f"event {event.seq}"
+        if event.type == "turn.queued" and state.count == 1:
+            self._first_turn = event.turn_id
         if event.type == "turn.started":
             if event.data["fence"] < self.fence_seen:
                 self._found.add("swapped", "an older attempt wrote behind a newer one", at=at)
@@ -129,8 +178,8 @@ class SessionCheck:
         if key is not None:
             record = KeyRecord(key[1].digest, self.row.id, event.seq, key[1].turn_id, key[1].steer_id)
             self._look_at_key(event.type == "session.created", key[0], record)
-        for reference in all_references(event.type, event.data):
-            self._look_at_reference(bytes.fromhex(reference["sha256"]), reference["sizeBytes"], at)
+        for sha256, size_bytes in {(each["sha256"], each["sizeBytes"]) for each in references_of(event)}:
+            self._look_at_reference(bytes.fromhex(sha256), size_bytes, event.seq)
 
     def turn(self, turn: Turn) -> None:
         """See `walk.Taker`."""
@@ -142,11 +191,15 @@ class SessionCheck:
             self._found.add("missing", "its row is not there", at=at)
         elif crc32(row[3].encode()) != row[2]:
             self._found.add("edited", "its row does not match its checksum", at=at)
-        elif row[:2] != (turn.turn_id, turn.status) or turn_from_json(orjson.loads(row[3])) != turn:
+        elif (
+            row[0] not in (turn.turn_id, rows.second_name(turn.n))
+            or row[1] != turn.status
+            or turn_from_json(orjson.loads(row[3])) != turn
+        ):
             self._found.add("edited", "its row is not what the log leads to", at=at)
 
     def _look_at_key(self, in_store: bool, key: str, record: KeyRecord) -> None:
-        self.counts["storeKeys" if in_store else "keys"] += 1
+        self.counts["keys"] += not in_store
         found = rows.key_row(self._connection, 0 if in_store else self.row.n, key)
         at = f"idempotency key of event {record.seq}"
         if found is None:
@@ -154,17 +207,26 @@ class SessionCheck:
             return
         # A creation that brings a turn names it; the answer stands where the whole step ends.
         turn_id = found.turn_id if in_store else record.turn_id
+        self._made_turn = found.turn_id if in_store else self._made_turn
         same = found == KeyRecord(record.digest, self.row.id, found.seq, turn_id, record.steer_id)
         if not same or not record.seq <= found.seq <= self.row.head:
             self._found.add("edited", "its row is not what the log leads to", at=at)
 
-    def _look_at_reference(self, sha256: bytes, size_bytes: int, at: str) -> None:
-        select = "select size_bytes from blob_ref join blob using (sha256) where session = ? and blob_ref.sha256 = ?"
+    def _look_at_reference(self, sha256: bytes, size_bytes: int, seq: int) -> None:
+        select = (
+            "select r.seq, b.size_bytes from blob_ref r left join blob b using (sha256)"
+            " where r.session = ? and r.sha256 = ?"
+        )
         row = one(self._connection, select, (self.row.n, sha256))
-        if row is None:
-            self._found.add("missing", f"its artifact {sha256.hex()[:32]} is not there", at=at)
-        elif row[0] != size_bytes:
-            self._found.add("edited", f"its artifact {sha256.hex()[:32]} is of {row[0]} bytes", at=at)
+        name, at = f"its artifact {sha256.hex()[:32]}", f"event {seq}"
+        self._refers += row is not None and row[0] == seq
+        if row is None or (row[1] is None and not shape.is_lost(self._connection, sha256)):
+            self._found.add("missing", f"{name} is not there", at=at)
+            return
+        if not 0 < row[0] <= seq:
+            self._found.add("edited", f"{name} is told to be of event {row[0]}", at=at)
+        elif row[1] not in (None, size_bytes):
+            self._found.add("edited", f"{name} is of {row[1]} bytes", at=at)
 
     # --- what stands beside the log ---------------------------------------------------------------------------
 
@@ -179,8 +241,10 @@ class SessionCheck:
             found.add(kind, f"its row tells of {row.head} events, {last} are there", at="head")
         elif trail.seq == last and not self.is_whole and sealed:
             found.add("edited", "the log does not lead to what its row tells", at="head")
-        if row.fence < self.fence_seen:
-            found.add("edited", "its row has an older fence than its log", at="head")
+        if not self.fence_seen <= row.fence < MOST_FENCE:
+            found.add("edited", f"its row has the fence {row.fence}, its log {self.fence_seen}", at="head")
+        if row.owner is not None and _OWNER.fullmatch(row.owner) is None:
+            found.add("edited", "its row names an owner that no process is called", at="head")
 
     def _look_at_creation(self) -> None:
         created = self.trail.created
@@ -208,13 +272,25 @@ class SessionCheck:
             found.add("edited", "its row has another title", at="head")
 
     def _look_at_rest(self) -> None:
+        if self.row.min_reader < (SESSION_VERSION if self._refers else PLAIN_SESSION_VERSION):
+            self._found.add("edited", f"its row lets builds of version {self.row.min_reader} use it", at="head")
+        if self._made_turn not in (None, self._first_turn):
+            self._found.add("edited", "its row names another turn", at="idempotency key of event 1")
         for name, table, seen in (
             ("turns", "turn where session = ?", self.counts["turns"]),
             ("idempotency keys", "idem where scope = ?", self.counts["keys"]),
+            ("artifacts", "blob_ref where session = ? and seq <> 0", self._refers),
         ):
             (count,) = one(self._connection, f"select count(*) from {table}", (self.row.n,))
             if count > seen:
                 self._found.add("duplicated", f"{count} rows are there, the log leads to {seen}", at=name)
+
+
+def references_of(event: Event) -> Iterator[Mapping[str, Any]]:
+    """What the session refers to from this event on: contents of its own, and what a tool kept before it."""
+    yield from all_references(event.type, event.data)
+    if event.type == "tool.completed" and "artifact" in event.data:
+        yield event.data["artifact"]
 
 
 def _span(last: int, head: int) -> str:

@@ -250,6 +250,9 @@ class SqliteStore:
         self._hub.advance(session_id, page.head_seq)
         return page
 
+    async def place(self, session_id: str, seq: int) -> str:
+        return await self._ready().reader.ask(lambda lookup: lookup.place(session_id, seq))
+
     # --- artifacts ------------------------------------------------------------------------------------------
 
     async def contents(self, session_id: str, artifacts: Collection[str]) -> Mapping[str, bytes]:

@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import apsw
 import orjson
 
-from hames.store import schema
-from hames.store.faults import FOREIGN, translate
-from hames.store.guards import Gate, Witness
-from hames.store.opening import open_for_reading, why_read_only
+from hames.store import schema, shape
+from hames.store.faults import FOREIGN, translate, unavailable
+from hames.store.guards import Gate, Witness, own_descriptors
+from hames.store.kinds import misplaced
+from hames.store.opening import open_for_reading, sqlites, why_read_only
+
+QUICK_BYTES: Final = 64 * 2**20
+"""A database up to this size is looked over by SQLite, in some tenths of a second; of a larger one `hames verify`
+tells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """A store that can be opened. `read_only` says why it cannot be written to. `newest_backup` is a path in
-    `backups/` and when it was made, in seconds of the epoch; `witnessed` is None where the witness is missing."""
+    `backups/` and when it was made, in seconds of the epoch; `backups_bytes` is what the removal of all `backups` would
+    free; `witnessed` is None where the witness is missing."""
 
     store_id: str
     version: int
@@ -40,6 +48,8 @@ class Survey:
     wal_bytes: int
     ballast_bytes: int | None
     newest_backup: tuple[Path, float] | None
+    backups: int
+    backups_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +69,19 @@ def survey(directory: Path, limits: Mapping[str, int]) -> Survey | None:
     Raises:
         HarnessFault: `store_unavailable`, `session_incompatible`: as a session would hear it.
     """
+    for name, why, _ in misplaced(directory):
+        raise unavailable(directory, f"{name} {why}", retryable=False)
     if not (directory / "store.db").exists():
+        if _witnessed(directory) is not None:
+            raise unavailable(directory, "store.db is not there, though commits were made", retryable=False)
         return None
     try:
         read_only = why_read_only(directory)
+        before = own_descriptors(directory)
         with closing(open_for_reading(directory, limits, guard=False)) as side:
             connection = side.connection
+            side.files.check()
+            _look_over(connection, directory, sqlites(directory, before))
             meta: dict[str, Any] = dict(schema.every(connection, "select key, value from meta"))
             version = int(connection.pragma("user_version"))
             # Below "0" stand those that are being removed.
@@ -89,9 +106,21 @@ def survey(directory: Path, limits: Mapping[str, int]) -> Survey | None:
             wal_bytes=_size_bytes(directory / "store.db-wal") or 0,
             ballast_bytes=_size_bytes(directory / "ballast"),
             newest_backup=_newest_backup(directory / "backups"),
+            backups=len(_backups(directory / "backups")),
+            backups_bytes=_freed_bytes(directory / "backups"),
         )
     except FOREIGN as error:
         raise translate(error, directory) from error
+
+
+def _look_over(connection: apsw.Connection, directory: Path, own: Mapping[str, int]) -> None:
+    if "" in own and schema.is_of_other_format(directory, own[""]):
+        raise unavailable(directory, "the header of store.db is damaged", retryable=False)
+    if shape.misshapen(connection):
+        raise unavailable(directory, "its tables are not as they were made", retryable=False)
+    size_bytes = _size_bytes(directory / "store.db") or 0
+    if size_bytes <= QUICK_BYTES and schema.one(connection, "pragma quick_check(1)") != ("ok",):
+        raise apsw.CorruptError("quick_check")
 
 
 def attendances(directory: Path) -> list[Attendance]:
@@ -145,8 +174,18 @@ def _size_bytes(path: Path) -> int | None:
 
 
 def _newest_backup(directory: Path) -> tuple[Path, float] | None:
-    try:
-        found = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(directory) if entry.name[0] != "."]
-    except FileNotFoundError:
-        return None
+    found = [(entry.stat().st_mtime, entry.path) for entry in _backups(directory)]
     return (Path(max(found)[1]), max(found)[0]) if found else None
+
+
+def _backups(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        return [entry for entry in os.scandir(directory) if entry.name[0] != "."]
+    except FileNotFoundError:
+        return []
+
+
+def _freed_bytes(directory: Path) -> int:
+    """Without contents that the store has too: those are one file with two names."""
+    found = [path.lstat() for path in directory.rglob("*")]
+    return sum(each.st_size for each in found if stat.S_ISREG(each.st_mode) and each.st_nlink == 1)

@@ -124,6 +124,9 @@ class Transaction:
             held = replace(held, fence=row.fence, owner=row.owner, epoch=self._epoch)
         else:
             head, _, turns = rows.load(self._connection, row, self._scene.key)
+            if held is None and not turns:
+                # Once: what this process writes itself it need not look at again.
+                rows.prove_turns(self._connection, row.n, head.state.count, session_id=session_id)
             held = Held(row.n, head, row.state_digest, row.fence, row.owner, self._epoch)
             if turns:
                 self._turns.update({(row.n, turn_id): turn for turn_id, turn in turns.items()})

@@ -18,30 +18,27 @@ import apsw
 
 from hames.archive.findings import Finding, FindingKind
 from hames.protocol.errors import HarnessFault, Refused
-from hames.store import migrations, schema
+from hames.store import migrations, removal, schema, shape, strays
 from hames.store.blob_check import check_blobs
 from hames.store.faults import FOREIGN, translate, unavailable
-from hames.store.files import FORMAT, HEADER
+from hames.store.files import FORMAT, HEADER, StoreFiles
 from hames.store.findings import Findings
 from hames.store.guards import Witness, check_witness, mirror_locks, own_descriptors, refuse_network
-from hames.store.opening import read_key, refuse_unfinished
+from hames.store.kinds import misplaced
+from hames.store.opening import read_key, refuse_unfinished, sqlites
 from hames.store.schema import one
 from hames.store.session_check import COLUMNS, SessionCheck, SessionRow
 
 INTEGRITY_ROWS: Final = 20
 """Of what SQLite finds wrong with its file."""
 
-_STANDING: Final = " where id >= '0'"
-"""Sessions that were not deleted: see `removal`."""
-
-_WITHOUT_SESSION: Final = (
-    "session_id not in (select id from session) and session_id not in (select session_id from tombstone)"
-)
+_STANDING: Final = f" where not {removal.IS_DELETED}"
 
 
 @dataclass(slots=True)
 class StoreReport:
-    """What was found. `counts` has sessions, events, turns, keys, blobs; `notes` is what is no damage, but told."""
+    """What was found. `counts` has sessions, events, turns, keys, blobs; `notes` is what is no damage, but told; `left`
+    counts what no repair mends."""
 
     path: str
     findings: list[Finding] = field(default_factory=list)
@@ -50,11 +47,17 @@ class StoreReport:
     store: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    left: int = 0
 
     @property
     def is_good(self) -> bool:
         """Nothing is wrong."""
         return not self.kinds
+
+    @property
+    def is_mendable(self) -> bool:
+        """Some of what is wrong is of a kind that a repair does something about."""
+        return sum(self.kinds.values()) > self.left
 
 
 Progress = Callable[[int, int], object]
@@ -93,12 +96,15 @@ class _Verifier:
         found, report = self._found, self._report
         self._look(session_id)
         report.findings, report.more, report.kinds = found.kept, found.more, dict(found.kinds)
+        report.left = found.left
         return report
 
     def _look(self, session_id: str | None) -> None:
         directory = self._directory
-        seen = self._files()
-        if not (directory / "store.db").exists() or self._found.kinds["torn"]:
+        is_held, seen = self._kinds(), None
+        if not is_held:
+            seen = self._files()
+        if is_held or not (directory / "store.db").exists() or self._found.kinds["torn"]:
             return
         key = self._key()
         refuse_network(directory)
@@ -106,14 +112,16 @@ class _Verifier:
         before = own_descriptors(directory)
         try:
             with closing(schema.connect(directory, write=False, busy_ms=self._limits["gateMs"])) as connection:
-                meta = self._meta(connection, seen)
-                if meta is None:
+                if not self._settings(connection, seen):
                     return
-                migrations.stand_in(connection, meta.version)
+                migrations.stand_in(connection, self._report.store["version"])
                 mirror_locks(directory, before)
+                if connection.pragma("journal_mode") == "wal":
+                    self._as_opened(before)
                 with connection:
                     self._tables(connection, key, session_id)
-        except (apsw.CorruptError, apsw.NotADBError) as error:
+        except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+            # The last says that a format is not supported, or that a table has no such column.
             self._unreadable(error)
 
     def _unreadable(self, error: apsw.Error) -> None:
@@ -131,11 +139,24 @@ class _Verifier:
                     return
         self._found.add("edited", f"SQLite cannot read it: {error}")
 
+    def _kinds(self) -> bool:
+        """What is no file, or no directory; whether that is the database or the key, so that nothing can be told."""
+        if not os.path.lexists(self._directory / "store.db") and not any(
+            (self._directory / name).exists() for name in ("key", "witness")
+        ):
+            raise unavailable(self._directory, "there is no store; check HAMES_HOME")
+        is_held = False
+        for name, why, is_mended in misplaced(self._directory):
+            self._found.part(name)
+            self._found.add("edited", why)
+            if not is_mended:
+                self._found.leave()
+                is_held = True
+        return is_held
+
     def _files(self) -> tuple[str, int] | None:
         """What must be there before SQLite is asked; what the witness tells."""
         found, database = self._found, self._directory / "store.db"
-        if not any((self._directory / name).exists() for name in ("store.db", "key", "witness")):
-            raise unavailable(self._directory, "there is no store; check HAMES_HOME")
         seen = None
         found.part("witness")
         try:
@@ -145,6 +166,9 @@ class _Verifier:
                 found.add("edited", "does not match its checksum; the next commit writes it anew")
         except FileNotFoundError:
             found.add("missing", "is not there; the next commit writes it anew")
+        except IsADirectoryError:
+            # Told as of the wrong kind.
+            pass
         found.part("store.db")
         if not database.exists():
             found.add("missing", "is not there")
@@ -160,31 +184,61 @@ class _Verifier:
             self._found.add("missing", f"{fault.details['why']}; without it no session proves itself")
             return None
 
-    def _meta(self, connection: apsw.Connection, seen: tuple[str, int] | None) -> schema.Meta | None:
-        self._found.part("store.db")
+    def _settings(self, connection: apsw.Connection, seen: tuple[str, int] | None) -> bool:
+        """The database as a whole, without its rows: whether those can be looked at."""
+        found = self._found
+        found.part("store.db")
         try:
             schema.check_size(connection, self._directory)
         except HarnessFault as fault:
-            self._found.add("torn", fault.details["why"])
+            found.add("torn", fault.details["why"])
+        if connection.pragma("application_id") != schema.APPLICATION_ID:
+            found.add("edited", "its header does not say that Hames made it")
+            if not shape.is_ours(connection):
+                found.leave()
+                return False
+        mode = connection.pragma("journal_mode")
+        if mode != "wal":
+            found.add("edited", f"another program took it out of WAL mode, to {mode}")
+        wrong = shape.misshapen(connection)
+        for name, why in wrong.items():
+            found.add("missing" if "not there" in why else "edited", why, at=name)
+        return not wrong and self._told(connection, seen)
+
+    def _told(self, connection: apsw.Connection, seen: tuple[str, int] | None) -> bool:
+        """What the store says of itself, against its own version and the witness."""
+        known, wrong = shape.told(connection)
+        version = connection.pragma("user_version")
+        if shape.is_newer(connection) and known.get("min_reader", version) > schema.VERSION:
+            raise schema.incompatible(self._directory, version, "read")
+        self._found.part("what the store says of itself")
+        for name, why in wrong.items():
+            self._found.add("missing" if "not there" in why else "edited", why, at=name)
+        facts = {"storeId": "store_id", "epoch": "epoch", "commits": "commits"}
+        self._report.store = {"version": version, "epoch": 1}
+        self._report.store |= {name: known[key] for name, key in facts.items() if key in known}
+        if "store_id" in known and "commits" in known:
+            self._found.part("witness")
+            try:
+                check_witness(self._directory, seen, known["store_id"], known["commits"])
+            except HarnessFault as fault:
+                self._found.add("torn" if seen and seen[0] == known["store_id"] else "swapped", fault.details["why"])
+        return True
+
+    def _as_opened(self, before: Mapping[int, str]) -> None:
+        """The files, as every process looks at them before each commit."""
+        self._found.part("store.db")
+        own = sqlites(self._directory, before)
+        if "" in own and schema.is_of_other_format(self._directory, own[""]):
+            self._found.add("edited", "tells of another version of SQLite's format", at="its header")
         try:
-            meta, _ = schema.inspect(connection, self._directory)
+            with closing(StoreFiles(self._directory, own)) as files:
+                files.check()
+        except FileNotFoundError as error:
+            self._found.add("missing", f"{os.path.basename(error.filename)} is not beside it", at="its files")
         except HarnessFault as fault:
-            if fault.kind == "session_incompatible":
-                raise
-            self._found.add("edited", fault.details["why"])
-            return None
-        self._report.store = {
-            "storeId": meta.store_id,
-            "version": meta.version,
-            "epoch": meta.epoch,
-            "commits": meta.commits,
-        }
-        self._found.part("witness")
-        try:
-            check_witness(self._directory, seen, meta.store_id, meta.commits)
-        except HarnessFault as fault:
-            self._found.add("torn" if seen and seen[0] == meta.store_id else "swapped", fault.details["why"])
-        return meta
+            name, damage = fault.details.get("file", "store.db"), fault.details.get("damage", fault.details["why"])
+            self._found.add("edited", f"{name} is {damage}: no process opens it", at="its files")
 
     def _tables(self, connection: apsw.Connection, key: bytes | None, session_id: str | None) -> None:
         counts = self._report.counts
@@ -197,10 +251,14 @@ class _Verifier:
         self._total = total
         if session_id is None:
             self._integrity(connection)
-            self._epochs(connection)
+            self._found.part("epochs")
+            why = strays.wrong_epochs(connection, self._report.store["epoch"])
+            if why is not None:
+                self._found.add("edited", why)
         self._sessions(connection, key, where, values)
         if session_id is None:
-            self._strays(connection)
+            self._report.notes += strays.notes(connection)
+            strays.tell(connection, self._found)
         counts["blobs"] = check_blobs(connection, self._directory, self._found, self._report.notes, session_id)
 
     def _integrity(self, connection: apsw.Connection) -> None:
@@ -208,13 +266,6 @@ class _Verifier:
         for (text,) in connection.execute(f"pragma integrity_check({INTEGRITY_ROWS})"):
             if text != "ok":
                 self._found.add("edited", f"SQLite finds: {text}")
-
-    def _epochs(self, connection: apsw.Connection) -> None:
-        self._found.part("epochs")
-        epoch = self._report.store["epoch"]
-        rows = [n for (n,) in connection.execute("select n from epoch order by n")]
-        if rows != list(range(2, epoch + 1)):
-            self._found.add("edited", f"the store is in epoch {epoch}, and its rows tell of {rows or 'none'}")
 
     def _sessions(self, connection: apsw.Connection, key: bytes | None, where: str, values: tuple[str, ...]) -> None:
         counts = self._report.counts
@@ -235,36 +286,3 @@ class _Verifier:
         self._done += 1
         if self._done % 1000 == 0:
             self._progress(self._done, self._total)
-
-    def _strays(self, connection: apsw.Connection) -> None:
-        """Rows that belong to no session. What is left of a deleted one still has its row, its keys stay for ever."""
-        (deleted,) = one(connection, "select count(*) from session where id < '0'")
-        if deleted:
-            self._report.notes.append(f"{deleted} deleted sessions are still being removed")
-        for name, count in (
-            ("events", self._stray_events(connection)),
-            ("turns", one(connection, "select count(*) from turn where session not in (select n from session)")[0]),
-            ("states", one(connection, "select count(*) from state where n not in (select n from session)")[0]),
-        ):
-            self._found.part(name)
-            if count:
-                self._found.add("missing", f"the session of {count} of them is not there")
-        self._found.part("idempotency keys")
-        (count,) = one(connection, f"select count(*) from idem where {_WITHOUT_SESSION}")
-        if count:
-            self._found.add("missing", f"the session of {count} of them is not there")
-        (count,) = one(
-            connection, "select count(*) from idem where scope = 0 and session_id in (select id from session)"
-        )
-        made = self._report.counts.pop("storeKeys", 0)
-        if count > made and self._found.kinds.total() == 0:
-            self._found.add("duplicated", f"{count} rows are of creations, the logs lead to {made}")
-
-    def _stray_events(self, connection: apsw.Connection) -> int:
-        """Between the sessions' ranges of numbers: a scan of all events would take as long as reading them."""
-        bits, count, end = schema.SEQ_BITS, 0, 0
-        select = "select count(*) from event where id > ? and id <= ?"
-        for (n,) in connection.execute("select n from session order by n"):
-            count += one(connection, select, (end, n << bits))[0]
-            end = (n + 1) << bits
-        return int(count + one(connection, "select count(*) from event where id > ?", (end,))[0])

@@ -1,6 +1,8 @@
 """Along a session's log from its first event, as the table holds it: proved and folded event by event.
 
 Rule 1: what is not the next event of the chain ends the trail; nothing behind it is folded, since nothing proves it.
+An event proves itself by its text and one of what was stored of its digest: the cursor in its line, or its column. What
+stands beside a proved text (`Amends`) follows from it, is told where it differs, and ends nothing.
 Rule 2: memory does not grow with the log: an ended turn is passed on and forgotten.
 Rule 3: what is wrong behind the end of the trail is still told apart, by the running checksum stored with each event.
 """
@@ -29,6 +31,9 @@ _WHOSE: Final = re.compile(rb'"cursor":"[^"]*","event":\{"sessionId":"([^"]*)","
 
 _EVENT_AT: Final = b'","event":'
 _REFERENCE: Final = b'"artifact":"a-'
+_DIFFERING: Final = ("digest", "checksum", "cursor")
+"""Names of the parts of an entry: of its line, only the cursor can differ."""
+
 _FOLDED: Final = frozenset(type_.encode() for type_ in LIFECYCLE_EVENTS)
 
 
@@ -41,9 +46,26 @@ class Entry:
     crc: int
     line: bytes
 
+    @property
+    def parts(self) -> tuple[bytes, int, bytes]:
+        """What follows from its text."""
+        return self.digest, self.crc, self.line
+
+
+@dataclass(frozen=True, slots=True)
+class Amends:
+    """A proved event as its row should be, and which columns of the row are not."""
+
+    row: Entry
+    columns: tuple[str, ...]
+
 
 class Taker(Protocol):
     """Who is told what a proved log leads to."""
+
+    def amend(self, amends: Amends) -> None:
+        """The row of a proved event holds something else than what follows from its text."""
+        ...
 
     def event(self, state: State, event: Event) -> None:
         """`event` was folded into `state`; those that only move the head and refer to nothing are left out."""
@@ -82,26 +104,30 @@ class Trail:
         self.crc = 0
         self.state = State(session_id)
         self.created: Mapping[str, Any] | None = None
+        self.amends: Amends | None = None
+        """Of the event that was taken last, if there are any."""
         self._taker = taker
         self._folds = folds
 
     def take(self, entry: Entry) -> str | None:
         """Go on by one event; why it is not the next one that was written, None when it is."""
+        self.amends = None
         start = entry.line.find(_EVENT_AT)
         if entry.seq != self.seq + 1 or start < 0:
             return "is not an event" if start < 0 else "is not the next one"
         digest = next_digest(self.chain, entry.line[start + len(_EVENT_AT) :])
-        if digest[:DIGEST_BYTES] != entry.digest:
+        line = b'"cursor":"' + cursor(entry.seq, digest).encode() + entry.line[start:]
+        if digest[:DIGEST_BYTES] != entry.digest and line != entry.line:
             return "does not follow from the events before it"
-        if entry.line[:start] != b'"cursor":"' + cursor(entry.seq, digest).encode():
-            return "has another cursor than the one that follows from it"
-        crc = crc32(b"\n", crc32(entry.line, self.crc))
-        if crc != entry.crc:
-            return "does not match its checksum"
+        crc = crc32(b"\n", crc32(line, self.crc))
         if self._folds:
-            why = self._fold(entry.line)
+            why = self._fold(line)
             if why is not None:
                 return why
+        row = Entry(entry.seq, digest[:DIGEST_BYTES], crc, line)
+        if row != entry:
+            self.amends = Amends(row, tuple(_DIFFERING[n] for n in range(3) if row.parts[n] != entry.parts[n]))
+            self._taker.amend(self.amends)
         self.seq, self.chain, self.crc = entry.seq, digest, crc
         return None
 
@@ -159,8 +185,14 @@ def walk(
                     is_whole = False
                     # What stands in the place of another brings its own checksum along.
                     crc_known = _classify(connection, n, entry, why, trail.session_id, found) == "edited"
-                last, crc = entry.seq, entry.crc
-                if found.of_part >= FINDINGS_OF_SESSION:
+                elif is_whole and trail.amends is not None:
+                    differing = " and ".join(trail.amends.columns)
+                    found.add(
+                        "edited", f"its {differing} is not what follows from its text, which is whole", at=_at(entry)
+                    )
+                last, crc = entry.seq, trail.crc if is_whole else entry.crc
+                # A trail that goes on is followed to its end, however much is wrong beside it.
+                if not is_whole and found.of_part >= FINDINGS_OF_SESSION:
                     break
     except apsw.CorruptError:
         found.add("edited", "the database file is damaged there", at=f"behind event {last}")
@@ -172,6 +204,10 @@ def said_by(line: bytes) -> tuple[str, int] | None:
     """Which event a line says that it is: session and seq; None where it is none."""
     says = _WHOSE.match(line)
     return None if says is None else (says[1].decode(errors="replace"), int(says[2]))
+
+
+def _at(entry: Entry) -> str:
+    return f"event {entry.seq}"
 
 
 def _gap(first: int, last: int, found: Findings) -> None:
@@ -193,7 +229,7 @@ def _why(entry: Entry, crc: int | None, session_id: str) -> str | None:
 def _classify(
     connection: apsw.Connection, n: int, entry: Entry, why: str, session_id: str, found: Findings
 ) -> FindingKind:
-    at = f"event {entry.seq}"
+    at = _at(entry)
     says = said_by(entry.line)
     if says is None or says == (session_id, entry.seq):
         return found.add("edited", why, at=at)
