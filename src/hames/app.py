@@ -181,7 +181,8 @@ class LocalWorld:
         found = os.stat(workspace)
         limits: dict[str, Any] = {name: self.limits[name] for name in TURN_LIMITS}
         limits.update(wish.get("limits", {}))
-        optional = ("cwd", "model", "mode", "limits", "instructions")
+        compaction = wish.get("context", {}).get("compaction", "auto" if mode == "default" else "manual")
+        optional = ("cwd", "model", "mode", "limits", "context", "instructions")
         snapshot: dict[str, Any] = {
             "version": SNAPSHOT_VERSION,
             "workspace": {"path": workspace, "device": found.st_dev, "inode": found.st_ino},
@@ -191,6 +192,7 @@ class LocalWorld:
             "tools": [tool.spec.name for tool in TOOLS],
             "sandbox": {"backend": "local", "guarantees": dict(GUARANTEES), "network": "general"},
             "limits": limits,
+            "context": {"compaction": compaction},
             "defaults": [name for name in optional if name not in wish],
             "assurance": {"reduced": sorted(name for name, held in GUARANTEES.items() if held != "yes")},
         }
@@ -201,7 +203,11 @@ class LocalWorld:
     def _route(self, wanted: str | None, *, strict: bool) -> dict[str, Any]:
         if wanted is None and strict:
             raise Refused("invalid_config", "A strict session must name its `model`.", member="model")
-        name, model = self._named(wanted if wanted is not None else self._default_model())
+        return self.route(wanted if wanted is not None else self._default_model())
+
+    def route(self, model: str) -> dict[str, Any]:
+        """See `ports.World.route`."""
+        name, model = self._named(model)
         return {**self.provider(name).route, "provider": name, "model": model}
 
     def _default_model(self) -> str:
@@ -261,7 +267,13 @@ class LocalWorld:
             salt = bytes.fromhex(self._store.keyed("credential-salt"))
             source = self._config.sources.get(key_setting, "none")
             self._providers[name] = row.make(
-                ProviderSettings(base_url=base_url, api_key=key, key_source=source, salt=salt)
+                ProviderSettings(
+                    base_url=base_url,
+                    api_key=key,
+                    key_source=source,
+                    salt=salt,
+                    server=self._config.get(f"providers.{name}.server"),
+                )
             )
         return self._providers[name]
 
@@ -324,6 +336,7 @@ class LocalWorld:
             sandbox=sandbox,
             tools=tuple(self._redacted(tool) for tool in TOOLS if tool.spec.name in allowed),
             assurance=snapshot["assurance"],
+            window_tokens=self.limits["contextTokens"] or None,
         )
 
     def _redacted(self, tool: Tool) -> Tool:

@@ -238,13 +238,15 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What a session's attempts work with, made from its snapshot."""
+    """What a session's attempts work with, made from its snapshot. `window_tokens`: what a request and its answer may
+    have together, None where that is not known."""
 
     provider: Provider
     model: str
     sandbox: Sandbox
     tools: Sequence[Tool]
     assurance: Mapping[str, Any]
+    window_tokens: int | None = None
 
 
 class World(Protocol):
@@ -265,6 +267,14 @@ class World(Protocol):
 
         Raises:
             Refused: `invalid_config`, `path_outside_mounts`, `capability_unavailable`, `credential_missing`.
+        """
+        ...
+
+    def route(self, model: str) -> dict[str, Any]:
+        """The route of a model by its name, as `snapshot` has it.
+
+        Raises:
+            Refused: `invalid_config`, `credential_missing`.
         """
         ...
 
@@ -613,6 +623,15 @@ class Store(Protocol):
         Raises:
             Refused: `cursor_malformed`, `cursor_foreign`, `cursor_ahead`, `session_not_found`.
             HarnessFault: `session_corrupt`, naming the event.
+        """
+        ...
+
+    async def place(self, session_id: str, seq: int) -> str:
+        """The cursor after event `seq`; 0 is the start.
+
+        Raises:
+            Refused: `cursor_ahead`, `session_not_found`.
+            HarnessFault: `session_corrupt`.
         """
         ...
 

@@ -39,10 +39,11 @@ ACTIONS: Mapping[str, tuple[int, Choices]] = {
     ),
     "resume_queue": (1, {}),
     "rename": (1, {"title": ("One", "Two")}),
+    "compact": (1, {}),
     "close": (1, {"again": (True, True, False)}),
     "reopen": (1, {}),
     "start": (7, {"stale": SELDOM, "again": SELDOM}),
-    "record": (5, {"stale": SELDOM, "pick": PICK, "what": ("step", "calls", "results", "late", "odd")}),
+    "record": (5, {"stale": SELDOM, "pick": PICK, "what": ("step", "calls", "results", "late", "odd", "shorter")}),
     "boundary": (4, {"stale": SELDOM, "pick": PICK}),
     "end": (
         5,

@@ -18,6 +18,7 @@ from hames.core.commands import (
     CancelTurn,
     CloseSession,
     Command,
+    CompactContext,
     CreateSession,
     Draft,
     Ending,
@@ -32,6 +33,7 @@ from hames.core.commands import (
     UpdateSession,
     UpdateTurn,
 )
+from hames.core.compaction import Replacement, plan_cut
 from hames.core.context import Conversation
 from hames.core.conversation import Message, history_faults
 from hames.core.session import Event
@@ -144,6 +146,9 @@ class Machine:
     def rename(self, title: str) -> None:
         self._ask(UpdateSession(title, by("ann")), lambda: self.reference.rename(title))
 
+    def compact(self) -> None:
+        self._ask(CompactContext(by("ann")), self.reference.compact)
+
     def close(self, again: bool) -> None:
         self._ask(CloseSession(by("ann")), self.reference.close)
         if again:
@@ -223,6 +228,7 @@ class Machine:
         assert state.running == reference.running
         assert (state.hold is not None) == reference.held
         assert list(state.steers) == reference.steers
+        assert (state.compact is not None) == reference.compacts
         for job in reference.jobs.values():
             turn = self.ledger.turns[job.turn_id]
             found = (turn.status, turn.host, turn.attempt, turn.fence, turn.delivery, turn.cancel is not None)
@@ -268,14 +274,43 @@ class Machine:
     def _converse(self, events: Sequence[Event]) -> None:
         """Fold `events`; what one step sends stands at the start of what the next one sends."""
         for event in events:
+            if event.type == "context.replaced":
+                self._begin_anew(event)
+                continue
             self.conversation.apply(event)
             if event.type == "step.started":
                 sent, self.sent = self.sent, self.conversation.messages()
-                assert self.sent[: len(sent) - 1] == sent[:-1], "a prefix that was sent stays as it was"
                 if sent:
+                    assert self.sent[: len(sent) - 1] == sent[:-1], "a prefix that was sent stays as it was"
                     last, now = sent[-1], self.sent[len(sent) - 1]
                     assert type(last) is type(now)
                     assert now.text.startswith(last.text)
+
+    def _begin_anew(self, event: Event) -> None:
+        """Fold as a process does that comes now; what stays reads as it did."""
+        before = {group.seq: group for group in self.conversation.groups()}
+        replacement = Replacement.of(event)
+        self.conversation, self.sent = Conversation(replacement=replacement), ()
+        for each in self.ledger.events[replacement.read_from - 1 : event.seq]:
+            self.conversation.apply(each)
+        first, *rest = self.conversation.groups()
+        assert first.messages[0].text == replacement.text
+        assert rest == [group for seq, group in before.items() if seq and replacement.keeps(seq)]
+
+    def _shorter(self) -> Draft:
+        conversation = self.conversation
+        cut = plan_cut(
+            conversation.groups(),
+            window_tokens=160,
+            running=self.reference.running or "",
+            read_from=conversation.needed_from(),
+            kept_from=conversation.kept_from,
+        )
+        if cut is None:
+            return Draft("context.kept", {"trigger": "threshold", "reason": "short"})
+        data = {"trigger": "threshold", "keptFrom": cut.kept_from, "kept": list(cut.kept), "readFrom": cut.read_from}
+        counts = {"messagesGone": 1, "messagesLeft": 1, "tokensBefore": 2, "tokensAfter": 1}
+        return Draft("context.replaced", {**data, **counts, "files": [], "summary": f"Of {len(cut.gone)}."})
 
     def _same_answer(self, reply: Reply, scope: str, key: str | None) -> None:
         if key is None:
@@ -290,6 +325,8 @@ class Machine:
                 return [*self._results(), *self._step(calls=2 if what == "calls" else 0)]
             case "results":
                 return self._results()
+            case "shorter":
+                return [self._shorter()]
             case "late":
                 return [
                     self._result("c0", "ok"),

@@ -47,6 +47,7 @@ class Session:
     running: str | None = None
     held: bool = False
     steers: list[str] = field(default_factory=list)
+    compacts: bool = False
     lease: int = 0
     keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Key to the method and the content it was used for."""
@@ -153,6 +154,15 @@ class Session:
         self.title = title
         return [("session.updated", None, {"title": title})]
 
+    def compact(self) -> list[Expected]:
+        self._exists()
+        if self.status == "closed" or (self.running and self.jobs[self.running].asked == "session_closed"):
+            raise No("session_closed")
+        if self.compacts:
+            return []
+        self.compacts = True
+        return [("context.compact_requested", None, {})]
+
     def close(self) -> list[Expected]:
         self._exists()
         if self.status == "closed":
@@ -202,6 +212,7 @@ class Session:
 
     def record(self, fence: int, turn_id: str, types: list[str]) -> list[Expected]:
         self._mine(fence, turn_id)
+        self.compacts = self.compacts and not {"context.replaced", "context.kept"} & set(types)
         return [(type_, turn_id, {}) for type_ in types]
 
     def boundary(self, fence: int, turn_id: str, step: int) -> list[Expected]:

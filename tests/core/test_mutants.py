@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant("other content under a key is taken", decide, "before.digest != digest or", ""),
     Mutant("a submit answers a steer's key", decide, "or (before.steer_id is not None) != steer", ""),
     Mutant("an id is admitted twice", decide, 'raise Refused("turn_exists", turnId=command.turn_id)', "pass"),
-    Mutant("a closed session admits turns", decide, "    _open(state)\n", ""),
+    Mutant("a closed session admits turns", decide, "    _open(state)\n    busy =", "    busy ="),
     Mutant("the queue has no limit", decide, ">= command.queue_limit", ">= 10 + command.queue_limit"),
     Mutant("a held queue starts", decide, " or state.hold is not None or not state.queue:", " or not state.queue:"),
     Mutant("the newest turn starts first", decide, "state.turns[state.queue[0]]", "state.turns[state.queue[-1]]"),
@@ -139,6 +139,13 @@ MUTANTS = (
         "    return replaced(state, queue=state.queue[::-1])",
     ),
     Mutant("a file counts each time", session, "    if path in turn.files:\n        return state\n", ""),
+    Mutant(
+        "a wish for a shorter context is granted for ever",
+        session,
+        "replaced_at=event.seq, compact=None",
+        "compact=state.compact",
+    ),
+    Mutant("a wish is noted twice", decide, "if state.compact is None else ()", ""),
     Mutant("the fold is of nothing", session, '"digest": state.digest()', '"digest": ""'),
 )
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.story import Story
-from hames.core.context import compose, request_digest, slot_text, system_prompt
+from hames.core.context import slot_text
 from hames.core.conversation import ToolSpec, history_faults
+from hames.core.request import compose, request_digest, system_prompt
 
 ROLES = st.sampled_from(["command", "context", "quoted"])
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hames.core.state import UsageSum
-from hames.core.usage import usage_total
+from hames.core.usage import input_tokens, usage_total
 
 NAMES = st.sampled_from(["input_tokens", "output_tokens", "prompt_tokens_details.cached_tokens"])
 REPORTS = st.lists(st.none() | st.dictionaries(NAMES, st.integers(0, 2**40)))
@@ -49,3 +50,18 @@ def test_inclusive_is_direct_without_children_and_cost_is_absent_with_its_reason
         "reported": 1,
         "costReason": "no_rate_card",
     }
+
+
+@pytest.mark.parametrize(
+    ("counters", "whole"),
+    [
+        ({"prompt_tokens": 9, "prompt_tokens_details.cached_tokens": 4}, 9),
+        ({"promptTokenCount": 9, "cachedContentTokenCount": 4}, 9),
+        ({"input_tokens": 9, "input_tokens_details.cached_tokens": 4}, 9),
+        ({"input_tokens": 9, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2}, 15),
+        ({"output_tokens": 3}, None),
+        ({}, None),
+    ],
+)
+def test_the_size_of_a_request_is_what_was_sent_cached_or_not(counters: dict[str, int], whole: int | None) -> None:
+    assert input_tokens(counters) == whole

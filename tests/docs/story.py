@@ -31,6 +31,7 @@ def tell(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:
     retries(book, server, fake, workspace)
     large_texts(book, server, fake, workspace)
     waits_and_pieces(book, start, fake, workspace)
+    shorter(book, start, fake, workspace)
     lost_owner(book, start, fake, workspace)
     ends(book, server, workspace)
 
@@ -170,6 +171,19 @@ def waits_and_pieces(book: Book, start: Start, fake: FakeProvider, workspace: Pa
     fake.gate("half").open()
     server.finish("s7", "t1")
     book.events(server, "s7", "model.discarded")
+
+
+def shorter(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:
+    """A conversation that grows beyond what a small model takes."""
+    server = start(env={**STEADY, "HAMES_LIMIT_CONTEXT_TOKENS": "2200"})
+    server.create(workspace, "s9")
+    book.call(server, "session/compact", sessionId="s9")
+    fake.on("is to be replaced by a summary", text("Goal: read the log. Progress: most of it is read."))
+    fake.on(lambda body: body["messages"][-1]["content"].endswith("log."), *[text("Noted.")] * 5)
+    for n in range(1, 6):
+        part = "\none more line of the log." * 80
+        server.finish("s9", server.submit("s9", f"Part {n}:{part}", turnId=f"t{n}"))
+    book.events(server, "s9")
 
 
 def lost_owner(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:

@@ -271,6 +271,7 @@ class FakeWorld:
         self.fake = provider
         self.tools = tools
         self.broken: HarnessFault | None = None
+        self.window_tokens: int | None = None
 
     def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
         limits = {name: self.limits[name] for name in TURN_LIMITS} | {"fallback": True} | wish.get("limits", {})
@@ -278,9 +279,13 @@ class FakeWorld:
             "version": 1,
             "workspace": {"path": "/work", "device": 1, "inode": 2},
             "cwd": "/work",
-            "model": "fake/fake",
+            "mode": wish.get("mode", "default"),
+            "model": self.route("fake"),
             "limits": limits,
         }
+
+    def route(self, model: str) -> dict[str, Any]:
+        return {"provider": "fake", "model": model}
 
     def mismatches(self, snapshot: Mapping[str, Any]) -> list[Mismatch]:
         return []
@@ -299,7 +304,8 @@ class FakeWorld:
             raise self.broken
         tools: list[Tool] = [*self.tools]
         sandbox: Any = FakeSandbox()
-        return Equipment(self.fake, "fake", sandbox, tools, {"network": "full"})
+        model = snapshot["model"]["model"]
+        return Equipment(self.fake, model, sandbox, tools, {"network": "full"}, self.window_tokens)
 
     async def aclose(self) -> None:
         return

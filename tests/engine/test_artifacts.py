@@ -109,14 +109,14 @@ async def test_a_wait_that_is_cancelled_leaves_the_conversation_where_it_was() -
     async with bench() as (c, process):
         c.provider.script([LARGE])
         await process.submit("t-1", "hello")
-        turn = await process.finish()
+        await process.finish()
         log = Log(process.store, "s-1", c.limits)
 
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await log.catch_up(turn.end_seq or 0)
+            await log.catch_up(await process.service.state("s-1"))
 
         assert log.conversation.seq == 0
-        await log.catch_up(turn.end_seq or 0)
+        await log.catch_up(await process.service.state("s-1"))
         assert log.conversation.messages() == (UserMessage("hello"), AssistantMessage(LARGE))
         assert Event.of(c.log()[-1]).seq == log.conversation.seq

@@ -66,6 +66,7 @@ def corpus(workspace: Path) -> list[dict[str, Any]]:
         ("turn/get", turn),
         ("turn/list", {**session, "status": "completed", "limit": 5}),
         ("turn/wait", {**turn, "timeoutMs": 5}),
+        ("session/compact", session),
         ("queue/resume", session),
         ("events/read", {**session, "limit": 5, "types": ["turn.queued"], "waitMs": 5}),
         ("events/subscribe", {**session, "deltas": False}),

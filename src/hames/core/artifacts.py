@@ -36,6 +36,8 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 _MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "turn.queued": ("instructions",),
+    "context.replaced": ("summary",),
+    "resources.changed": ("text",),
     "message.completed": ("text",),
     "reasoning.completed": ("text",),
     "tool.requested": ("arguments",),
@@ -56,13 +58,17 @@ _LISTS: Final[Mapping[str, str]] = {
     "turn.updated": "input",
     "turn.steered": "input",
     "tool.completed": "images",
+    "context.composed": "parts",
 }
-"""Members that are lists of slots, whose `text` and `data` may be references."""
+"""Members that are lists of slots, or of parts that are like them, whose `text` and `data` may be references."""
 
 _TYPES: Final = _MEMBERS.keys() | _LISTS.keys() | _DOCUMENTS.keys()
 
 _FOLDED: Final = frozenset(
-    {"turn.queued", "turn.updated", "turn.steered", "tool.requested", "tool.completed", "step.completed"}
+    {
+        *("turn.queued", "turn.updated", "turn.steered", "tool.requested", "tool.completed"),
+        *("step.completed", "context.replaced", "context.composed", "resources.changed"),
+    }
 )
 """Types whose references the conversation needs whole, besides messages that count."""
 

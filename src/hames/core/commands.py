@@ -66,10 +66,12 @@ class CreateSession:
 
 @record
 class UpdateSession:
-    """Change the title."""
+    """Change the title, or the model: `model` is its route, `snapshot_digest` that of the snapshot with it."""
 
-    title: str
+    title: str | None
     by: By
+    model: Mapping[str, Any] | None = None
+    snapshot_digest: str | None = None
 
 
 @record
@@ -82,6 +84,13 @@ class CloseSession:
 @record
 class OpenSession:
     """Open a closed session; nothing on an open one."""
+
+    by: By
+
+
+@record
+class CompactContext:
+    """Have the context made shorter with the next model request."""
 
     by: By
 
@@ -208,6 +217,7 @@ ClientCommand = (
     | SteerTurn
     | CancelTurn
     | ResumeQueue
+    | CompactContext
     | CutLog
 )
 AttemptCommand = StartTurn | Record | Boundary | EndTurn

@@ -19,6 +19,7 @@ from hames.core.commands import (
     ClientCommand,
     CloseSession,
     Command,
+    CompactContext,
     CreateSession,
     CutLog,
     Decision,
@@ -64,7 +65,9 @@ def _decide_client(state: State, command: ClientCommand, known: Known) -> Decisi
         case SubmitTurn():
             return _submit(state, command, known)
         case UpdateSession():
-            return Decision((Draft("session.updated", {"by": command.by, "title": command.title}),))
+            data = {"by": command.by}
+            _put(data, title=command.title, model=command.model, snapshotDigest=command.snapshot_digest)
+            return Decision((Draft("session.updated", data),))
         case CloseSession():
             return _close(state, command)
         case OpenSession():
@@ -77,13 +80,16 @@ def _decide_client(state: State, command: ClientCommand, known: Known) -> Decisi
             return _cancel(state, command, known)
         case ResumeQueue():
             return Decision(_lift(state, command.by))
+        case CompactContext():
+            _open(state)
+            return Decision((Draft("context.compact_requested", {"by": command.by}),) if state.compact is None else ())
         case CutLog():
-            data = {"action": "cut", "reason": "damaged", "openCalls": [], "cut": command.cut}
+            cut = {"action": "cut", "reason": "damaged", "openCalls": [], "cut": command.cut}
             # What waits may have run behind the cut: somebody is to say that it may run (again).
             held = bool(state.queue) and state.hold is None
             by = {"principal": "store", "client": "hames repair"}
             queue = (Draft("queue.held", {"by": by, "cause": "log_cut"}),) if held else ()
-            return Decision((Draft("log.recovered", data), *queue))
+            return Decision((Draft("log.recovered", cut), *queue))
         case _:
             assert_never(command)
 
@@ -239,7 +245,7 @@ def _start(state: State, command: StartTurn) -> Decision:
     data: dict[str, Any] = {
         "fence": command.fence,
         "worker": command.worker,
-        "snapshotDigest": state.snapshot_digest,
+        "snapshotDigest": state.effective_digest,
     }
     if turn is None:
         if state.status != "open" or state.hold is not None or not state.queue:

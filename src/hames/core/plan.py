@@ -48,7 +48,7 @@ class LimitReached:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a turn has come, folded from its events (`core/context.py`).
+    """How far a turn has come, folded from its events (`core/context.py`), of which `seq` is the first.
 
     `phase`: `ask` the model is to be asked; `asked` its answer is not whole; `called` it asked for tools;
     `final` it answered without. `open` are calls without a result, in order; `started` those of them whose
@@ -70,6 +70,7 @@ class Progress:
     started: dict[str, str] = field(default_factory=dict)
     partial: dict[str, tuple[str, str]] = field(default_factory=dict)
     instructions: str | None = None
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

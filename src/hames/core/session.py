@@ -131,6 +131,16 @@ def _created(state: State, event: Event) -> State:
     )
 
 
+def _updated_session(state: State, event: Event) -> State:
+    data = event.data
+    return replaced(
+        state,
+        title=data.get("title", state.title),
+        model=data.get("model", state.model),
+        model_digest=data.get("snapshotDigest", state.model_digest),
+    )
+
+
 def _queued(state: State, event: Event) -> State:
     data = event.data
     turn = Turn(
@@ -225,7 +235,7 @@ def _with(state: State, turn: Turn) -> State:
 _CHANGES: Mapping[str, Callable[[State, Event], State]] = {
     "session.created": _created,
     "session.resumed": lambda state, _: replaced(state, status="open"),
-    "session.updated": lambda state, event: replaced(state, title=event.data["title"]),
+    "session.updated": _updated_session,
     "session.closed": lambda state, _: replaced(state, status="closed"),
     "turn.queued": _queued,
     "turn.started": _started,
@@ -238,6 +248,10 @@ _CHANGES: Mapping[str, Callable[[State, Event], State]] = {
         state, hold={"by": event.data["by"], "since": event.time, "cause": event.data["cause"]}
     ),
     "queue.resumed": lambda state, _: replaced(state, hold=None),
+    "context.compact_requested": lambda state, event: replaced(state, compact=event.data["by"]),
+    "context.composed": lambda state, event: replaced(state, composed_at=event.seq),
+    "context.kept": lambda state, _: replaced(state, compact=None),
+    "context.replaced": lambda state, event: replaced(state, replaced_at=event.seq, compact=None),
     "model.requested": _asked_model,
     "usage.recorded": _used,
     "tool.completed": _called,

@@ -84,9 +84,12 @@ class Turn:
 class State:
     """A session's lifecycle after event `seq`.
 
-    `queue` holds ids in order of admission; `running` is the host, whose joined turns stand in `turns` with
-    `host` set. `steers` are ids that the running turn has not been given yet. `ended` is the turn that the
-    latest event ended, if it did.
+    `model` is the route that was set in the place of the snapshot's, and `model_digest` the digest of the snapshot with
+    it. `queue` holds ids in order of admission; `running` is the host, whose joined turns stand in `turns` with
+    `host` set. `steers` are ids that the running turn has not been given yet. `replaced_at` is the event that last
+    replaced the context, 0 if none did, and `composed_at` the one that last composed what goes beside it; `compact`
+    says who asked for the context to be replaced with the next request. `ended` is the turn that the latest event
+    ended, if it did.
     """
 
     session_id: str
@@ -96,6 +99,8 @@ class State:
     created_at: str = ""
     updated_at: str = ""
     snapshot_digest: str = ""
+    model: Mapping[str, Any] | None = None
+    model_digest: str | None = None
     turns: Mapping[str, Turn] = field(default_factory=dict)
     queue: tuple[str, ...] = ()
     running: str | None = None
@@ -103,7 +108,19 @@ class State:
     steers: tuple[str, ...] = ()
     count: int = 0
     usage: UsageSum = UsageSum()
+    replaced_at: int = 0
+    composed_at: int = 0
+    compact: Mapping[str, Any] | None = None
     ended: Turn | None = None
+
+    @property
+    def effective_digest(self) -> str:
+        """Of the snapshot as turns that start now work with it."""
+        return self.model_digest or self.snapshot_digest
+
+    def effective(self, snapshot: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The session's `snapshot`, with the model that was set since."""
+        return snapshot if self.model is None else {**snapshot, "model": self.model}
 
     @property
     def active(self) -> Turn | None:

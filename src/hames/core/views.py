@@ -70,7 +70,7 @@ def session_view(
         "updatedAt": state.updated_at,
         "workspace": snapshot["workspace"]["path"],
         "cwd": snapshot["cwd"],
-        "model": snapshot["model"],
+        "model": state.effective(snapshot)["model"],
         "snapshotDigest": state.snapshot_digest,
         "turns": state.count,
         "queue": queue_view(state),

@@ -10,13 +10,15 @@ import anyio
 
 from hames.core.artifacts import references, whole
 from hames.core.commands import Boundary, Command, Draft, Ending, EndTurn, Record, Reply
+from hames.core.compaction import Replacement
+from hames.core.composition import Composition
 from hames.core.context import Conversation
 from hames.core.pictures import Pictures
 from hames.core.plan import Progress, TurnBounds
 from hames.core.session import Event
 from hames.core.state import State
 from hames.engine.live import Live
-from hames.ports import Artifact, Committed, Equipment, Pending, Spool, Store
+from hames.ports import Artifact, Committed, Equipment, Page, Pending, Spool, Store
 from hames.protocol.errors import HarnessFault
 from hames.protocol.events import CONVERSATION_TYPES
 from hames.protocol.jsontext import loads
@@ -29,38 +31,73 @@ class Log:
     """
 
     def __init__(self, store: Store, session_id: str, limits: Mapping[str, int]) -> None:
-        pictures = Pictures(most=limits["requestImages"], most_bytes=limits["requestImageBytes"])
-        self.conversation = Conversation(pictures)
         self.checked = 0
         """Messages of it that were found sendable and cannot change."""
+        self.tokens_per_estimate = 1.0
+        """What the provider counted of the last request, against what was estimated of it."""
         self._store = store
         self._session_id = session_id
-        self._page_bytes = limits["pageBytes"]
+        self._limits = limits
         self._cursor: str | None = None
+        self._replaced_at = 0
+        self.conversation = self._begin(None)
 
-    async def catch_up(self, seq: int) -> None:
-        """Fold everything up to `seq` at least."""
-        while self.conversation.seq < seq:
+    def _begin(self, replacement: Replacement | None) -> Conversation:
+        pictures = Pictures(most=self._limits["requestImages"], most_bytes=self._limits["requestImageBytes"])
+        self.checked = 0
+        return Conversation(pictures, replacement)
+
+    async def catch_up(self, state: State) -> None:
+        """Fold everything up to the event that `state` stands at, at least."""
+        if state.replaced_at != self._replaced_at:
+            await self._begin_anew(state)
+        while self.conversation.seq < state.seq:
             page = await self._store.read(
                 self._session_id,
                 after=self._cursor,
                 limit=1_000,
-                max_bytes=self._page_bytes,
+                max_bytes=self._limits["pageBytes"],
                 types=CONVERSATION_TYPES,
             )
-            events = [Event.of(loads(b"{" + line + b"}")["event"]) for line in page.lines.splitlines()]
-            self.conversation.apply_all(await self._whole(events, {}))
+            self._fold(await self._whole(_events(page), {}))
             self.conversation.seq = page.last_seq
             self._cursor = page.cursor
+
+    def _fold(self, events: Sequence[Event]) -> None:
+        self.conversation.apply_all(events)
+        if any(event.type == "context.composed" for event in events):
+            self.checked = 0  # messages may have gone
+
+    async def _begin_anew(self, state: State) -> None:
+        """As a process does that comes to the session after the context was replaced: what both send is equal because
+        it is made in the same way."""
+        replacement = Replacement.of(await self._event(state.replaced_at, "context.replaced"))
+        composition: Composition | None = None
+        if 0 < state.composed_at < replacement.read_from:
+            composition = Composition.of(await self._event(state.composed_at, "context.composed"))
+        cursor = await self._store.place(self._session_id, replacement.read_from - 1)
+        self.conversation = self._begin(replacement)
+        self.conversation.composition = composition
+        self._cursor, self._replaced_at = cursor, state.replaced_at
+
+    async def _event(self, seq: int, type_: str) -> Event:
+        """Event `seq`, whole, which is of this type."""
+        before = await self._store.place(self._session_id, seq - 1)
+        page = await self._store.read(
+            self._session_id, after=before, limit=1, max_bytes=self._limits["pageBytes"], types=(type_,)
+        )
+        (event,) = await self._whole(_events(page), {})
+        return event
 
     async def take(self, committed: Committed) -> None:
         """Fold what a commit of ours appended, and what stands before it."""
         if not committed.events:
             return
-        if committed.events[0].seq != self.conversation.seq + 1:
-            await self.catch_up(committed.events[-1].seq)
+        is_next = committed.events[0].seq == self.conversation.seq + 1
+        if not is_next or committed.state.replaced_at != self._replaced_at:
+            await self.catch_up(committed.state)
             return
-        self.conversation.apply_all(await self._whole(committed.events, committed.contents))
+        self._fold(await self._whole(committed.events, committed.contents))
         self._cursor = committed.cursor
 
     async def _whole(self, events: Sequence[Event], known: Mapping[str, bytes]) -> Sequence[Event]:
@@ -75,6 +112,10 @@ class Log:
             replace(event, data=whole(event.type, event.data, found)) if names else event
             for event, names in zip(events, wanted, strict=True)
         ]
+
+
+def _events(page: Page) -> list[Event]:
+    return [Event.of(loads(b"{" + line + b"}")["event"]) for line in page.lines.splitlines()]
 
 
 class Attempt:
@@ -108,6 +149,10 @@ class Attempt:
         self.may_still_run: list[Any] = []
         self.calling = False
         """Calls run: the attempt cannot be left before they have their results."""
+        self.warned = False
+        """It was told that the conversation nears the model's window."""
+        self.kept_context = False
+        """The context was to be made shorter, and could not be."""
         self.leaving = False
         """Another process takes the turn from here: nothing further begins."""
         self._store = store
@@ -131,6 +176,12 @@ class Attempt:
         if progress is None:
             raise HarnessFault("internal", f"turn {self.turn_id} has no progress: it has ended")
         return progress
+
+    @property
+    def compacts(self) -> bool:
+        """The context may be made shorter unasked. A strict session injects nothing, unless it says so."""
+        policy = self.snapshot.get("context", {}).get("compaction")
+        return bool(policy == "auto" if policy else self.snapshot["mode"] == "default")
 
     def spool(self) -> Spool:
         """A place for output of a call that is too large to be shown."""

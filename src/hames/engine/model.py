@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 import anyio
 
 from hames.core.commands import Draft
-from hames.core.context import compose, request_digest, system_prompt
 from hames.core.conversation import ModelRequest, Reply, ToolCall, history_faults
 from hames.core.plan import AskModel, LimitReached
+from hames.core.request import compose, request_digest, system_prompt
 from hames.core.retry import retry_delay_ms
 from hames.engine.answer import Answer
 from hames.engine.attempt import Attempt
 from hames.engine.beside import beside
+from hames.engine.compaction import keep_within, learn, make_room
+from hames.engine.composing import prepare_context
 from hames.engine.ids import new_id
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HamesError, HarnessFault
@@ -47,10 +49,15 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
         ProviderFailed: no try succeeded, or the answer is not usable.
         HarnessFault: the history would not be sendable.
     """
+    await prepare_context(attempt, step.step)
     request = _request(attempt, step)
+    if await keep_within(attempt, request, step.step):
+        request = _request(attempt, step)
     request_id = new_id("m")
-    waited_ms = 0
-    for number in range(1, attempt.limits["retries"] + 2):
+    number = waited_ms = 0
+    shortened = False
+    while True:
+        number += 1
         await _announce(attempt, step, request, request_id, number)
         scope = anyio.CancelScope()
         answer = Answer(attempt, step.step, attempt.state.seq, scope.cancel)
@@ -59,6 +66,11 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
         except ProviderFailed as failure:
             delay_ms = _delay_ms(attempt, failure, number, waited_ms)
             _record_failure(attempt, answer, failure, request_id, number, delay_ms)
+            if failure.kind == "context_overflow" and not shortened:
+                shortened = await make_room(attempt, request, step.step)
+                if shortened:
+                    request = _request(attempt, step)
+                    continue
             if delay_ms is None:
                 raise
             waited_ms += delay_ms
@@ -77,12 +89,15 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
         if reply is None:
             attempt.record(*answer.cut("limit_exceeded", in_context=False))
             return answer.reached
+        learn(attempt, request, reply)
         return _answered(attempt, step, reply, answer, request_id, number)
-    raise HarnessFault("internal", "the loop of tries ended without an answer")
 
 
 def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
-    system = system_prompt(attempt.snapshot["cwd"], attempt.snapshot.get("instructions"), attempt.progress.instructions)
+    composition = attempt.conversation.composition
+    if composition is None:
+        raise HarnessFault("internal", "nothing was composed before the request", boundary="integration")
+    system = system_prompt(composition.parts, attempt.progress.instructions)
     request = compose(
         attempt.conversation,
         model=attempt.equipment.model,

@@ -24,6 +24,7 @@ from hames.core.commands import (
     OpenSession,
     ResumeQueue,
     SubmitTurn,
+    UpdateSession,
 )
 from hames.core.digests import canonical_digest
 from hames.core.state import State, Turn
@@ -159,6 +160,19 @@ class Service:
                 return committed
         raise refusal
 
+    async def update(self, session_id: str, title: str | None, model: str | None, by: By) -> Committed:
+        """Change the title, or the model of turns that start from now on.
+
+        Raises:
+            Refused: the model cannot be had: `invalid_config`, `credential_missing`.
+        """
+        if model is None:
+            return await self.commit(session_id, UpdateSession(title, by))
+        loaded = await self.load(session_id)
+        route = self.world.route(model)
+        digest = canonical_digest({**loaded.snapshot, "model": route})
+        return await self.commit(session_id, UpdateSession(title, by, route, digest))
+
     async def snapshot(self, session_id: str) -> Mapping[str, Any]:
         """What a session may do. It never changes, so it is read once."""
         known = self._checked.get(session_id)
@@ -281,7 +295,7 @@ class Service:
                 "The stored snapshot was changed after this store's user signed it.",
                 fields=[{"member": "snapshotDigest", "recorded": loaded.state.snapshot_digest, "found": digest}],
             )
-        mismatches = self.world.mismatches(loaded.snapshot)
+        mismatches = self.world.mismatches(loaded.state.effective(loaded.snapshot))
         if mismatches:
             fields = [{"member": m.member, "recorded": m.recorded, "found": m.found} for m in mismatches]
             raise Refused("authority_mismatch", fields=fields)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 from anyio.abc import TaskGroup
@@ -80,6 +80,7 @@ class Worker:
         self._on_owner = on_owner
         self._report = report
         self._equipment: Equipment | None = None
+        self._equipped_for: Mapping[str, Any] | None = None
         self._log = Log(store, session_id, world.limits)
         self._scope = anyio.CancelScope()
         self._attempt: tuple[Attempt, anyio.CancelScope] | None = None
@@ -262,7 +263,7 @@ class Worker:
                 continue
             self._pending = None
             if pending is None:
-                await self._log.catch_up(state.seq)
+                await self._log.catch_up(state)
                 if self._stopping:
                     break
                 started = self._store.commit(self.session_id, self._start(lease, loaded))
@@ -285,16 +286,19 @@ class Worker:
             drafts=() if left is None else start_drafts(left),
         )
 
-    def _equip(self, loaded: Loaded) -> Equipment:
+    async def _equip(self, snapshot: Mapping[str, Any]) -> Equipment:
+        if self._equipped_for != snapshot:
+            await self._close_sandbox()
         if self._equipment is None:
-            self._equipment = self._world.equip(self.session_id, loaded.snapshot)
+            self._equipment = self._world.equip(self.session_id, snapshot)
+            self._equipped_for = snapshot
         return self._equipment
 
     async def _recover(self, lease: Lease, loaded: Loaded) -> None:
         """Settle or continue the turn that an attempt before us left."""
         while loaded.state.active is not None:
             turn = loaded.state.active
-            await self._log.catch_up(loaded.state.seq)
+            await self._log.catch_up(loaded.state)
             overdue = time.time_ns() // 1_000_000 >= epoch_ms(turn.deadline_at or "")
             left = plan_left(self._log.conversation, turn, self.recover, overdue=overdue)
             if (self.settle_only or self._stopping) and not left.settles:
@@ -316,8 +320,9 @@ class Worker:
             Refused: `lease_lost`: another process has the session, and writes the terminal.
         """
         assert state.running is not None
+        snapshot = state.effective(loaded.snapshot)
         try:
-            equipment = self._equip(loaded)
+            equipment = await self._equip(snapshot)
         except HamesError as failure:
             # What the session was promised cannot be had now: the turn says so, and the session lives.
             command = EndTurn(lease.fence, state.running, failure_ending(failure, None))
@@ -331,7 +336,7 @@ class Worker:
             log=self._log,
             live=self._live,
             state=state,
-            snapshot=loaded.snapshot,
+            snapshot=snapshot,
             equipment=equipment,
             limits=self._world.limits,
         )

@@ -20,6 +20,7 @@ from hames.protocol.objects import (
     ErrorInfo,
     Evidence,
     Image,
+    ModelRoute,
     Reference,
     Said,
     Snapshot,
@@ -51,7 +52,11 @@ class SessionUpdated(TypedDict):
     """What changed, as it now is."""
 
     by: By
-    title: str
+    title: NotRequired[str]
+    model: NotRequired[ModelRoute]
+    """Of turns that start from now on."""
+    snapshotDigest: NotRequired[str]
+    """Of the snapshot with this model."""
 
 
 class SessionClosed(TypedDict):
@@ -189,6 +194,94 @@ class TurnCancelRequested(TypedDict):
     reason: NotRequired[str]
 
 
+class ContextCompactRequested(TypedDict):
+    """The context is to be made shorter with the next model request."""
+
+    by: By
+
+
+class ContextReplaced(TypedDict):
+    """From here on the model is not sent what stands before event `keptFrom`, save what `kept` names: a summary
+    stands in its place. The log keeps all of it."""
+
+    trigger: Literal["threshold", "overflow", "request"]
+    """Its size neared the model's window; the provider refused it as too long; `session/compact` asked."""
+    by: NotRequired[By]
+    """Who asked."""
+    keptFrom: Positive
+    kept: list[Positive]
+    """Events at which messages of people stand that stay, word for word."""
+    readFrom: Positive
+    """The first event that the rest of the conversation is told from."""
+    summary: NotRequired[str | Reference]
+    """Derived by the model."""
+    summaryMissing: NotRequired[str]
+    """Why there is none: the messages were left out alone, since the provider took no more of them."""
+    files: list[str]
+    """Files that the calls which were left out named."""
+    messagesGone: Count
+    messagesLeft: Count
+    tokensBefore: Count
+    """Estimated."""
+    tokensAfter: Count
+    windowTokens: NotRequired[Count]
+
+
+class ContextPart(TypedDict):
+    """A part of the system text."""
+
+    source: Literal["agent", "environment", "document", "session"]
+    """Hames; what it works with; a document of the project; the session's `instructions`."""
+    path: NotRequired[str]
+    """Of a document, relative to the workspace."""
+    sizeBytes: Count
+    """Of `text`."""
+    sha256: str
+    """Of `text`."""
+    fileBytes: NotRequired[Count]
+    """Of the file, where the document is cut."""
+    problem: NotRequired[str]
+    """Why a document is not shown: `outside_workspace`, `not_a_file`, `permission_denied`, `not_text` (not UTF-8),
+    `no_room` (the documents together are too long), or another kind of failure."""
+    text: str | Reference
+    """As the model is shown it; empty where it is not shown."""
+
+
+class ContextComposed(TypedDict):
+    """What the model is told beside the conversation from here on: the system text is these parts in this order, and
+    the turn's own `instructions` behind them. Composed with the first step of a session, for another model, and with a
+    compaction; see `resources.changed`."""
+
+    reason: Literal["first", "model", "compaction"]
+    provider: str
+    model: str
+    profile: Literal["anthropic", "openai", "gemini", "other"]
+    """The family of models that it is worded for."""
+    parts: list[ContextPart]
+
+
+class ResourcesChanged(ContextPart):
+    """A document or the environment is another than the model was told. It is told so behind what was said, and the
+    system text stays as it was sent."""
+
+    kind: Literal["added", "changed", "removed"]
+
+
+class ContextKept(TypedDict):
+    """The context was to be made shorter and stays as it is; it is tried again in a later turn."""
+
+    trigger: Literal["threshold", "overflow", "request"]
+    reason: str
+
+
+class ContextWarning(TypedDict):
+    """The conversation nears the model's window."""
+
+    estimatedTokens: Count
+    windowTokens: Count
+    percent: Count
+
+
 class StepStarted(TypedDict):
     """A step begins: one model request and the tool calls that answer it."""
 
@@ -207,6 +300,8 @@ class ModelRequested(TypedDict):
     model: str
     requestDigest: str
     messages: Count
+    purpose: NotRequired[Literal["summary"]]
+    """`summary`: its answer stands in the place of messages that are left out; see `context.replaced`."""
 
 
 class ModelRetried(TypedDict):
@@ -410,6 +505,12 @@ EventType = Literal[
     "queue.held",
     "queue.resumed",
     "turn.cancel_requested",
+    "context.compact_requested",
+    "context.replaced",
+    "context.composed",
+    "resources.changed",
+    "context.kept",
+    "context.warning",
     "step.started",
     "model.requested",
     "model.retried",
@@ -458,6 +559,12 @@ EVENTS: Mapping[EventType, EventInfo] = {
     "queue.held": EventInfo(QueueHeld, lifecycle=True),
     "queue.resumed": EventInfo(QueueResumed, lifecycle=True),
     "turn.cancel_requested": EventInfo(TurnCancelRequested, lifecycle=True),
+    "context.compact_requested": EventInfo(ContextCompactRequested, lifecycle=True),
+    "context.replaced": EventInfo(ContextReplaced, lifecycle=True, conversation=True),
+    "context.composed": EventInfo(ContextComposed, lifecycle=True, conversation=True),
+    "resources.changed": EventInfo(ResourcesChanged, conversation=True),
+    "context.kept": EventInfo(ContextKept, lifecycle=True),
+    "context.warning": EventInfo(ContextWarning),
     "step.started": EventInfo(StepStarted, conversation=True),
     "model.requested": EventInfo(ModelRequested, conversation=True),
     "model.retried": EventInfo(ModelRetried),

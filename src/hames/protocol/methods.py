@@ -47,6 +47,7 @@ _METHODS = (
     Method("turn/get", "TurnRef", "TurnResult", "Read a turn.", ordered=True),
     Method("turn/list", "TurnList", "TurnListResult", "List turns.", ordered=True),
     Method("turn/wait", "TurnWait", "TurnWaitResult", "Wait for a turn to end.", waits=True),
+    Method("session/compact", "SessionRef", "SessionCompactResult", "Make the context shorter.", ordered=True),
     Method("queue/resume", "SessionRef", "QueueResult", "Let a held queue go on.", ordered=True),
     Method("events/read", "EventsRead", "EventsReadResult", "Read a page of the log.", waits=True),
     Method("events/subscribe", "EventsSubscribe", "SubscribeResult", "Follow the log.", ordered=True, waits=True),

@@ -213,6 +213,15 @@ class Credential(TypedDict):
     fingerprint: NotRequired[str]
 
 
+@closed
+class ContextPolicy(TypedDict, total=False):
+    """What is done about a conversation that gets too long for its model."""
+
+    compaction: Literal["auto", "manual"]
+    """`auto`: near the end of the window older messages are left out, and a summary stands in their place (default in a
+    `default` session). `manual`: only when `session/compact` asks for it."""
+
+
 class ModelRoute(TypedDict):
     """Where a session's model requests go, and whose credential pays. Never the credential."""
 
@@ -241,6 +250,8 @@ class Snapshot(TypedDict):
     tools: list[str]
     sandbox: dict[str, Any]
     limits: dict[str, Any]
+    context: NotRequired[dict[str, str]]
+    """`compaction`: `auto` or `manual`."""
     instructions: NotRequired[str]
     defaults: list[str]
     """Names of the members that were not given and took their default."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from hames.protocol.base import Count, Id, Key, Positive, Short, Text, Title, closed
-from hames.protocol.objects import Delivery, Input, Own, Subscribe, TurnLimits
+from hames.protocol.objects import ContextPolicy, Delivery, Input, Own, Subscribe, TurnLimits
 
 Meta = dict[str, Any]
 
@@ -53,6 +53,7 @@ class SessionCreate(TypedDict):
     mode: NotRequired[Literal["default", "strict"]]
     """`strict` injects no default: `model` must be given."""
     limits: NotRequired[TurnLimits]
+    context: NotRequired[ContextPolicy]
     instructions: NotRequired[Text]
     """Added to the system prompt of every turn; with the input of the request at most `limits.inputBytes` bytes."""
     title: NotRequired[Title]
@@ -115,10 +116,12 @@ class SessionList(TypedDict, total=False):
 
 @closed
 class SessionUpdate(TypedDict):
-    """Change the title."""
+    """Change the title, or the model of turns that start from now on; at least one of them."""
 
     sessionId: Id
-    title: Title
+    title: NotRequired[Title]
+    model: NotRequired[Short]
+    """As in `session/create`."""
     _meta: NotRequired[Meta]
 
 

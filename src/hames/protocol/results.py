@@ -139,7 +139,16 @@ class SessionUpdateResult(TypedDict):
     """The session; when the change takes effect."""
 
     session: Session
-    effective: Literal["now"]
+    effective: Literal["now", "nextTurn"]
+    """`nextTurn`: a new model, of a session in which a turn runs."""
+    cursor: str
+
+
+class SessionCompactResult(TypedDict):
+    """When the context is made shorter: before the next model request, which a turn that runs or the next one makes.
+    `context.replaced` or `context.kept` tells what came of it."""
+
+    effective: Literal["nextRequest"]
     cursor: str
 
 
@@ -324,5 +333,5 @@ class Heartbeat(TypedDict):
 
     sessionId: Id
     turnId: Id
-    phase: Literal["queued", "model_waiting", "model_streaming", "retry_wait", "tools", "stopping_tools"]
+    phase: Literal["queued", "model_waiting", "model_streaming", "retry_wait", "compacting", "tools", "stopping_tools"]
     sinceMs: Count

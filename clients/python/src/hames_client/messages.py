@@ -94,6 +94,90 @@ class Chunk(TypedDict):
     text: str
 
 
+class ContextCompactRequested(TypedDict):
+    """The context is to be made shorter with the next model request."""
+
+    by: By
+
+
+class ContextComposed(TypedDict):
+    """What the model is told beside the conversation from here on: the system text is these parts in this order, and
+    the turn's own `instructions` behind them. Composed with the first step of a session, for another model, and
+    with a compaction; see `resources.changed`.
+    """
+
+    reason: Literal["first", "model", "compaction"]
+    provider: str
+    model: str
+    profile: Literal["anthropic", "openai", "gemini", "other"]
+    """The family of models that it is worded for."""
+    parts: list[ContextPart]
+
+
+class ContextKept(TypedDict):
+    """The context was to be made shorter and stays as it is; it is tried again in a later turn."""
+
+    trigger: Literal["threshold", "overflow", "request"]
+    reason: str
+
+
+class ContextPart(TypedDict):
+    """A part of the system text."""
+
+    source: Literal["agent", "environment", "document", "session"]
+    """Hames; what it works with; a document of the project; the session's `instructions`."""
+    path: NotRequired[str]
+    """Of a document, relative to the workspace."""
+    sizeBytes: int
+    """Of `text`."""
+    sha256: str
+    """Of `text`."""
+    fileBytes: NotRequired[int]
+    """Of the file, where the document is cut."""
+    problem: NotRequired[str]
+    """Why a document is not shown: `outside_workspace`, `not_a_file`, `permission_denied`, `not_text` (not UTF-8),
+    `no_room` (the documents together are too long), or another kind of failure.
+    """
+    text: str | Reference
+    """As the model is shown it; empty where it is not shown."""
+
+
+class ContextReplaced(TypedDict):
+    """From here on the model is not sent what stands before event `keptFrom`, save what `kept` names: a summary
+    stands in its place. The log keeps all of it.
+    """
+
+    trigger: Literal["threshold", "overflow", "request"]
+    """Its size neared the model's window; the provider refused it as too long; `session/compact` asked."""
+    by: NotRequired[By]
+    """Who asked."""
+    keptFrom: int
+    kept: list[int]
+    """Events at which messages of people stand that stay, word for word."""
+    readFrom: int
+    """The first event that the rest of the conversation is told from."""
+    summary: NotRequired[str | Reference]
+    """Derived by the model."""
+    summaryMissing: NotRequired[str]
+    """Why there is none: the messages were left out alone, since the provider took no more of them."""
+    files: list[str]
+    """Files that the calls which were left out named."""
+    messagesGone: int
+    messagesLeft: int
+    tokensBefore: int
+    """Estimated."""
+    tokensAfter: int
+    windowTokens: NotRequired[int]
+
+
+class ContextWarning(TypedDict):
+    """The conversation nears the model's window."""
+
+    estimatedTokens: int
+    windowTokens: int
+    percent: int
+
+
 class Credential(TypedDict):
     """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
 
@@ -213,7 +297,7 @@ class Heartbeat(TypedDict):
 
     sessionId: str
     turnId: str
-    phase: Literal["queued", "model_waiting", "model_streaming", "retry_wait", "tools", "stopping_tools"]
+    phase: Literal["queued", "model_waiting", "model_streaming", "retry_wait", "compacting", "tools", "stopping_tools"]
     sinceMs: int
 
 
@@ -324,6 +408,8 @@ class ModelRequested(TypedDict):
     model: str
     requestDigest: str
     messages: int
+    purpose: NotRequired[Literal["summary"]]
+    """`summary`: its answer stands in the place of messages that are left out; see `context.replaced`."""
 
 
 class ModelRetried(TypedDict):
@@ -435,6 +521,21 @@ class Reference(TypedDict):
     """The beginning, at most 1 KiB; absent where the content is no text."""
 
 
+class ResourcesChanged(TypedDict):
+    """A document or the environment is another than the model was told. It is told so behind what was said, and the
+    system text stays as it was sent.
+    """
+
+    source: Literal["agent", "environment", "document", "session"]
+    path: NotRequired[str]
+    sizeBytes: int
+    sha256: str
+    fileBytes: NotRequired[int]
+    problem: NotRequired[str]
+    text: str | Reference
+    kind: Literal["added", "changed", "removed"]
+
+
 class Said(TypedDict):
     """One part of a caller's input, as it was admitted."""
 
@@ -490,6 +591,15 @@ class SessionClosed(TypedDict):
     """The session takes no more turns until it is resumed."""
 
     by: By
+
+
+class SessionCompactResult(TypedDict):
+    """When the context is made shorter: before the next model request, which a turn that runs or the next one makes.
+    `context.replaced` or `context.kept` tells what came of it.
+    """
+
+    effective: Literal["nextRequest"]
+    cursor: str
 
 
 class SessionCreateResult(TypedDict):
@@ -565,7 +675,8 @@ class SessionUpdateResult(TypedDict):
     """The session; when the change takes effect."""
 
     session: Session
-    effective: Literal["now"]
+    effective: Literal["now", "nextTurn"]
+    """`nextTurn`: a new model, of a session in which a turn runs."""
     cursor: str
 
 
@@ -573,7 +684,11 @@ class SessionUpdated(TypedDict):
     """What changed, as it now is."""
 
     by: By
-    title: str
+    title: NotRequired[str]
+    model: NotRequired[ModelRoute]
+    """Of turns that start from now on."""
+    snapshotDigest: NotRequired[str]
+    """Of the snapshot with this model."""
 
 
 class Snapshot(TypedDict):
@@ -587,6 +702,8 @@ class Snapshot(TypedDict):
     tools: list[str]
     sandbox: dict[str, Any]
     limits: dict[str, Any]
+    context: NotRequired[dict[str, str]]
+    """`compaction`: `auto` or `manual`."""
     instructions: NotRequired[str]
     defaults: list[str]
     """Names of the members that were not given and took their default."""

@@ -137,6 +137,10 @@ class Session:
         """A page of turns, newest first."""
         return await self._call(m.TurnListResult, "turn/list", status=status, before=before, limit=limit)
 
+    async def compact(self) -> m.SessionCompactResult:
+        """Have the context made shorter with the next model request."""
+        return await self._call(m.SessionCompactResult, "session/compact")
+
     async def resume_queue(self) -> m.QueueResult:
         """Let a held queue go on."""
         self._client.follow(self.id, "prefer")
@@ -152,6 +156,10 @@ class Session:
     async def rename(self, title: str) -> m.SessionUpdateResult:
         """Change the title."""
         return await self._call(m.SessionUpdateResult, "session/update", title=title)
+
+    async def use_model(self, model: str) -> m.SessionUpdateResult:
+        """Change the model of turns that start from now on."""
+        return await self._call(m.SessionUpdateResult, "session/update", model=model)
 
     async def usage(self, turn_id: str | None = None) -> m.UsageResult:
         """Usage of the session, or of one turn, as reported."""

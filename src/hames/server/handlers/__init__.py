@@ -29,6 +29,7 @@ HANDLERS: Mapping[str, str] = {
     "session/list": "session",
     "session/update": "session",
     "session/close": "session",
+    "session/compact": "session",
     "session/delete": "session",
     "session/export": "export",
     "usage/get": "session",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hames.core.commands import SubmitTurn, UpdateSession
+from hames.core.commands import CompactContext, SubmitTurn
 from hames.core.digests import content_digest
 from hames.core.session import Event
 from hames.core.usage import usage_total
@@ -52,7 +52,7 @@ async def session_create(call: Call) -> dict[str, Any]:
     call.connection.sessions.add(session_id)
     # Who runs it is told by `ownership`: the lease is taken behind this answer.
     loaded = replace(await service.load(session_id), owner=None)
-    call.after.append(partial(call.host.warm_up_turns, loaded.snapshot["model"]["provider"]))
+    call.after.append(partial(call.host.warm_up_turns, loaded.state.effective(loaded.snapshot)["model"]["provider"]))
     result: dict[str, Any] = {
         "session": _session(loaded),
         "snapshot": loaded.snapshot,
@@ -189,12 +189,22 @@ async def session_list(call: Call) -> dict[str, Any]:
 
 
 async def session_update(call: Call) -> dict[str, Any]:
-    """Change the title."""
+    """Change the title or the model."""
     params = call.params
+    if not params.keys() & {"title", "model"}:
+        raise InvalidParams("", "must have `title` or `model`")
     service = await call.service()
-    committed = await service.commit(params["sessionId"], UpdateSession(params["title"], call.by))
+    committed = await service.update(params["sessionId"], params.get("title"), params.get("model"), call.by)
     loaded = await service.load(params["sessionId"])
-    return {"session": _session(loaded), "effective": "now", "cursor": committed.cursor}
+    effective = "nextTurn" if "model" in params and committed.state.running is not None else "now"
+    return {"session": _session(loaded), "effective": effective, "cursor": committed.cursor}
+
+
+async def session_compact(call: Call) -> dict[str, Any]:
+    """Ask for a shorter context with the next model request."""
+    service = await call.service()
+    committed = await service.commit(call.params["sessionId"], CompactContext(call.by))
+    return {"effective": "nextRequest", "cursor": committed.cursor}
 
 
 async def session_close(call: Call) -> dict[str, Any]:
