@@ -91,8 +91,9 @@ def _led_to_something(items: Sequence[OutputItem], said: Mapping[int, tuple[str,
             if before is not None:
                 places.add(before.place)
             before = None
-        elif item.kind == "reasoning":
-            before = item
+        else:
+            # What a message without text was led to by, does not lead to the item behind it.
+            before = item if item.kind == "reasoning" else None
     return places
 
 
