@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from e2e.fixtures import Start
 from fake.provider import FakeProvider, calls, text
 
@@ -21,12 +23,13 @@ done
 """
 
 
-def test_no_command_finds_the_key_in_the_environment_of_the_server(
-    start: Start, workspace: Path, fake: FakeProvider
+@pytest.mark.parametrize("other", ["HAMES_ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"])
+def test_no_command_finds_a_key_in_the_environment_of_the_server(
+    start: Start, workspace: Path, fake: FakeProvider, other: str
 ) -> None:
     fake.api_key = KEY
     fake.script(calls([("bash", {"command": READ_ENVIRONMENT})]), text("done"))
-    server = start(env={"HAMES_COMPATIBLE_API_KEY": KEY})
+    server = start(env={"HAMES_COMPATIBLE_API_KEY": KEY, other: f"{KEY}-of-another"})
     session_id = server.create(workspace)
 
     turn = server.finish(session_id, server.submit(session_id))

@@ -17,7 +17,8 @@ PR_SET_DUMPABLE = 4
 
 def hide_secrets() -> None:
     """Forget the secret settings in the environment. Call it once they are loaded."""
-    names = [row.environment for row in SETTINGS.values() if row.secret and row.environment in os.environ]
+    variables = [name for row in SETTINGS.values() if row.secret for name in (row.environment, *row.fallbacks)]
+    names = [name for name in variables if name in os.environ]
     if not names:
         return
     # The import takes 5 ms of the start, so it is paid only where there is something to hide.
