@@ -5,8 +5,9 @@ Rule: a provider is a row of `VENDORS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -39,6 +40,8 @@ class Vendor:
     answers: Callable[[str], st.SearchStrategy[Answer]]
     signed: Callable[[str], Answer]
     """Text, a call, and whatever this vendor signs."""
+    calls: Callable[[str, str, Mapping[str, Any], str], Answer]
+    """A model says something and calls a tool with arguments: model, tool, arguments, text."""
 
     def refusal(self, request: ModelRequest) -> str | None:
         headers = {"content-type": "application/json", **self.dialect.headers("a-key")}
@@ -103,13 +106,23 @@ def _gemini_signed(model: str) -> Answer:
 
 
 VENDORS = {
-    "compatible": Vendor(Compatible(), Chat(), ["m"], _chat_answers, lambda _: chat.calls([("bash", {})], "I look.")),
+    "compatible": Vendor(
+        Compatible(),
+        Chat(),
+        ["m"],
+        _chat_answers,
+        lambda _: chat.calls([("bash", {})], "I look."),
+        lambda _, tool, arguments, text: chat.calls([(tool, arguments)], text),
+    ),
     "openai": Vendor(
         OpenAI(),
         openai.Responses(),
         ["gpt-5.2", "gpt-4.1"],
         _openai_answers,
         lambda _: openai.answer(openai.Thought(), openai.Said(["I look."]), openai.Thought(), openai.Asked("bash")),
+        lambda _, tool, arguments, text: openai.answer(
+            openai.Thought(), openai.Said([text]), openai.Asked(tool, arguments)
+        ),
     ),
     "anthropic": Vendor(
         Anthropic(),
@@ -119,6 +132,9 @@ VENDORS = {
         lambda model: anthropic.calls(
             anthropic.Asked("bash"), before=[anthropic.Thought(), anthropic.Said(["I look."])], model=model
         ),
+        lambda model, tool, arguments, text: anthropic.calls(
+            anthropic.Asked(tool, arguments), before=[anthropic.Thought(), anthropic.Said([text])], model=model
+        ),
     ),
     "gemini": Vendor(
         Gemini(),
@@ -126,5 +142,6 @@ VENDORS = {
         ["gemini-3-flash-preview", "gemini-2.5-pro", "gemma-3-27b-it"],
         _gemini_parts,
         _gemini_signed,
+        lambda model, tool, arguments, text: gemini.calls([(tool, arguments)], text, signed_by=model),
     ),
 }

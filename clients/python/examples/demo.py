@@ -1,5 +1,7 @@
 """A session from its first event to after a crash, with the offline model: no key, no network, nothing left behind.
 
+With `HAMES_MODEL` in the environment, like `anthropic/<model>`, and what that provider needs, that model does the work.
+
 First a turn mends a project until its test passes. Then the server is killed in the middle of a turn; the client
 starts another on the same store, and the turn goes on. At the end the log is read again and compared with what was
 streamed. Exit code 0 if all of that held.
@@ -23,6 +25,12 @@ Event = dict[str, Any]
 
 LIMIT_S = 55
 """The whole demonstration; it takes a few seconds."""
+
+MODEL_LIMIT_S = 600
+"""With a model that thinks."""
+
+OURS = ("HAMES_HOME", "HAMES_CONFIG", "HAMES_SESSION", "HAMES_CALL")
+"""Variables that say where things are: the demonstration has its own."""
 
 TERMINALS = ("turn.completed", "turn.failed", "turn.cancelled")
 
@@ -64,6 +72,13 @@ say Done: released once.
 """The server is killed in the `wait`, when the command has run already."""
 
 
+ASKED = {
+    MEND: "The test of this project fails: `python3 -B -m unittest`. Mend greeting.py; run it until it passes.",
+    RELEASE: "Run `echo released >> releases.txt; cat releases.txt` once. Then announce it in three paragraphs.",
+}
+"""The same for a model."""
+
+
 def main() -> int:
     """Run it; the exit code."""
     with tempfile.TemporaryDirectory(prefix="hames-demo-") as directory:
@@ -84,24 +99,25 @@ async def demonstrate(directory: Path) -> list[str]:
     workspace.mkdir()
     (workspace / "greeting.py").write_text(CODE)
     (workspace / "test_greeting.py").write_text(TEST)
-    with anyio.fail_after(LIMIT_S):
-        async with HamesClient.spawn(env=environment(directory), name="demo") as client:
-            session = await client.create_session(workspace, model="offline", title="demonstration")
+    model = os.environ.get("HAMES_MODEL", "offline")
+    with anyio.fail_after(LIMIT_S if model == "offline" else MODEL_LIMIT_S):
+        async with HamesClient.spawn(env=environment(directory, model), name="demo") as client:
+            session = await client.create_session(workspace, model=model, title="demonstration")
             print(f"session {session.id}, server process {client.pid}, project {workspace}")
-            return await play(client, session, workspace)
+            return await play(client, session, workspace, {} if model == "offline" else ASKED)
 
 
-async def play(client: HamesClient, session: Session, workspace: Path) -> list[str]:
-    """The two turns and the comparison."""
+async def play(client: HamesClient, session: Session, workspace: Path, asked: Mapping[str, str]) -> list[str]:
+    """The two turns and the comparison; `asked` says what a model is asked in the place of a script."""
     first_pid = client.pid
     streamed: list[Event] = []
     async with session.events() as events:
         print("\n-- a turn mends the project ------------------------------------------")
-        await session.submit(MEND)
+        await session.submit(asked.get(MEND, MEND))
         mended = await follow(events, streamed)
 
         print("\n-- a turn is killed in the middle, and goes on -------------------------")
-        await session.submit(RELEASE)
+        await session.submit(asked.get(RELEASE, RELEASE))
         await follow(events, streamed, until="message.chunk")
         assert first_pid is not None
         print(f"       SIGKILL to server process {first_pid}; the last cursor is {events.cursor}")
@@ -186,9 +202,10 @@ def _result(data: Mapping[str, Any]) -> str:
     return code + (lines[-1].strip()[:80] if lines else "")
 
 
-def environment(directory: Path) -> dict[str, str]:
+def environment(directory: Path, model: str) -> dict[str, str]:
     """For the server: everything of its own below `directory`, and this Python first in the path of its commands."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HAMES_")}
+    hidden = OURS if model != "offline" else [name for name in os.environ if name.startswith("HAMES_")]
+    inherited = {name: value for name, value in os.environ.items() if name not in hidden}
     path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
     own = {"HAMES_HOME": str(directory / "store"), "HAMES_CONFIG": str(directory / "config.json")}
     return {**inherited, **own, "PATH": path, "HAMES_LIMIT_CHUNK_MS": "100"}
