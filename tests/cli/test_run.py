@@ -91,6 +91,19 @@ def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Pa
     assert "details.fields" not in done.err
 
 
+def test_an_older_session_goes_on_with_another_model(hames: Cli, fake: FakeProvider, tmp_path: Path) -> None:
+    env = compatible(fake.url)
+    hames("run", "--model", "offline", "--id", "s-1", "say first")
+
+    other = hames("run", "--session", "s-1", "--model", "offline", "--workspace", str(tmp_path), "say x", env=env)
+    done = hames("run", "--json", "--session", "s-1", "--model", "compatible/fake-model", "and now?", env=env)
+    again = hames("run", "--json", "--session", "s-1", "and then?", env=env)
+
+    assert other.code == 3
+    assert done.record["model"]["model"] == again.record["model"]["model"] == "fake-model"
+    assert [message["role"] for message in fake.requests[0].body["messages"]][1:] == ["user", "assistant", "user"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -99,7 +112,7 @@ def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Pa
         (["--steps", "20000", "x"], "20000"),
         (["--model", "compatible/x", "x"], "has no address"),
         (["--workspace", "no/such/place", "x"], "is not a directory"),
-        (["--session", "s-1", "--model", "offline", "x"], "--model is for a new session"),
+        (["--session", "s-1", "--title", "a title", "x"], "--title is for a new session"),
         (["--session", "s-1", "--id", "s-2", "x"], "--id is for a new session"),
         (["--id", "not an id", "x"], "params.sessionId must match"),
         ([" \n"], "The prompt is empty"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.driver import said
 from e2e.fixtures import Start
 from fake.provider import FakeProvider
 from fake.vendors import VENDORS
@@ -91,3 +92,19 @@ def test_without_a_key_it_is_said_what_to_do_before_anything_is_asked(
     assert refused["data"]["kind"] == "credential_missing"
     assert f"providers.{name}.apiKey" in refused["message"]
     assert fakes[name].requests == []
+
+
+def test_a_session_whose_key_was_replaced_goes_on_once_its_model_is_named_anew(
+    start: Start, workspace: Path, fake: FakeProvider
+) -> None:
+    with start(env={"HAMES_COMPATIBLE_API_KEY": f"{KEY}-1"}) as server:
+        server.create(workspace, "s1", model="compatible/fake-model")
+        server.finish("s1", server.submit("s1", "hello"))
+
+    with start(env={"HAMES_COMPATIBLE_API_KEY": f"{KEY}-2"}) as server:
+        refused = server.refused("turn/submit", sessionId="s1", input=said("again"))
+        server.call("session/update", sessionId="s1", model="compatible/fake-model")
+
+        assert refused["data"]["kind"] == "authority_mismatch"
+        server.call("session/resume", sessionId="s1", subscribe={})
+        assert server.finish("s1", server.submit("s1", "again"))["status"] == "completed"

@@ -30,7 +30,7 @@ MAX_STDIN_BYTES = LIMITS["inputBytes"].maximum
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
     parser.add_argument("prompt", nargs="?", help="what to do; absent or `-`: stdin, at most 4 MiB")
-    parser.add_argument("--model", metavar="MODEL", help="`compatible/<model>` or `offline`; not with --session")
+    parser.add_argument("--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; an older session keeps it")
     parser.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
     parser.add_argument("--session", metavar="ID", help="go on with this session instead of a new one")
     parser.add_argument(
@@ -92,7 +92,7 @@ def _request(arguments: argparse.Namespace) -> Request:
     from hames.commands.turn import Request
 
     if arguments.session is not None:
-        for name in ("model", "id", "title"):
+        for name in ("id", "title"):
             if getattr(arguments, name) is not None:
                 raise Refused("invalid_config", f"--{name} is for a new session; session {arguments.session} has one.")
     workspace = arguments.workspace

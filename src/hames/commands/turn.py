@@ -152,6 +152,10 @@ class _Run:
             params = {"sessionId": wish.session_id, "subscribe": subscribe}
             if wish.workspace is not None:
                 params["expect"] = {"workspace": wish.workspace}
+            if wish.model is not None:
+                # Only of the session that was meant.
+                await self._client.request("session/resume", {**params, "own": "observe"})
+                await self._client.request("session/update", {"sessionId": wish.session_id, "model": wish.model})
             answer = await self._client.request("session/resume", params)
         session: Mapping[str, Any] = answer["session"]
         self._showing.note(_about(session))
