@@ -75,20 +75,23 @@ class Bed:
             "HAMES_COMPATIBLE_BASE_URL": self.model_url,
         }
 
-    def spawn(self, place: Place, *arguments: str) -> Peer:
-        """This interpreter with `arguments`."""
+    def spawn(self, place: Place, *arguments: str, settings: Mapping[str, str] | None = None) -> Peer:
+        """This interpreter with `arguments`; `settings` are added to its environment."""
         errors = place.home.parent / "stderr"
-        return Peer(python(*arguments), env=self.environment(place), cwd=place.workspace, errors=errors)
+        env = self.environment(place) | dict(settings or {})
+        return Peer(python(*arguments), env=env, cwd=place.workspace, errors=errors)
 
-    def serve(self, place: Place) -> Peer:
+    def serve(self, place: Place, settings: Mapping[str, str] | None = None) -> Peer:
         """`hames serve`, not spoken to yet."""
-        return self.spawn(place, "-m", "hames", "serve")
+        return self.spawn(place, "-m", "hames", "serve", settings=settings)
 
     @contextmanager
-    def server(self, place: Place | None = None) -> Iterator[tuple[Peer, Place]]:
+    def server(
+        self, place: Place | None = None, settings: Mapping[str, str] | None = None
+    ) -> Iterator[tuple[Peer, Place]]:
         """A server that has answered `initialize`."""
         place = place or self.place()
-        with self.serve(place) as peer:
+        with self.serve(place, settings) as peer:
             peer.call("initialize", INITIALIZE)
             yield peer, place
 

@@ -46,6 +46,8 @@ GATES: Mapping[str, Gate] = {
     "replay": Gate("replay", "ms", "100,000 events from the store to wire bytes", 60),
     "replay_pipe": Gate("replay", "ms", "the same from the server, over the pipe"),
     "restart": Gate("restart", "ms", "after kill -9: spawn to 200 turns replayed", 1_000),
+    "long_growth": Gate("long", "x", "the last ten of 1,000 turns against the ten from the 50th on", 1.3),
+    "long_resume": Gate("long", "ms", "taking that session up after kill -9", 200),
     "open_large": Gate("large", "ms", "open a store of 1,000,000 events and 10,000 sessions", 2.0, of="ratio"),
     "list_large": Gate("large", "ms", "the first page of its sessions", 2.0, of="ratio"),
     "first_page_large": Gate("large", "ms", "the first page of the longest log", 2.0, of="ratio"),
