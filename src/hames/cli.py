@@ -113,10 +113,12 @@ def _warn() -> None:
 
 
 def _run(words: Sequence[str]) -> int:
+    from hames.commands.descriptors import allow_files
     from hames.protocol.errors import HamesError
 
     try:
         arguments = _parsed(words)
+        allow_files()
         command = import_module(f"hames.commands.{arguments.command}")
         if arguments.command != "serve":
             _warn()
