@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from hames.core.limits import DEFAULTS, LIMITS, check_limit
+from hames.core.records import record
 from hames.protocol.errors import Refused
 from hames.protocol.jsontext import dumps, loads
 from hames.providers import PROVIDERS, ProviderRow
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Setting:
     """A setting: the environment variable that wins over the file, whether it is secret, its meaning.
 
@@ -32,6 +32,10 @@ class Setting:
     meaning: str
     secret: bool = False
     fallbacks: tuple[str, ...] = ()
+
+
+OWNER_CHARS = 80
+"""Of the label of a key's owner: it stands in every snapshot."""
 
 
 def _settings_of(name: str, row: ProviderRow) -> Mapping[str, Setting]:
@@ -46,6 +50,12 @@ def _settings_of(name: str, row: ProviderRow) -> Mapping[str, Setting]:
             fallbacks=row.key_variables,
         ),
         f"providers.{name}.model": Setting(f"{variable}_MODEL", "its model when only the provider is named"),
+        f"providers.{name}.apiKeyCommand": Setting(
+            f"{variable}_API_KEY_COMMAND", "program and arguments, without a shell; prints its key where none is set"
+        ),
+        f"providers.{name}.owner": Setting(
+            f"{variable}_OWNER", f"who pays with its key, as sessions shall name them; at most {OWNER_CHARS} characters"
+        ),
     }
 
 
@@ -57,6 +67,7 @@ SETTINGS: Mapping[str, Setting] = {
         if row.is_remote
         for name, setting in _settings_of(provider, row).items()
     },
+    "modelsFile": Setting("HAMES_MODELS_FILE", "absolute path of a JSON file of models, which wins over our own"),
     "providers.compatible.server": Setting(
         "HAMES_COMPATIBLE_SERVER", "what it is, where its address does not tell: llama.cpp, ollama, vllm, …"
     ),
@@ -73,7 +84,7 @@ OTHER_VARIABLES = ("HAMES_HOME", "HAMES_CONFIG", "HAMES_SESSION", "HAMES_CALL")
 """Variables that are no settings: where things are, and what a command of a session is told."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Config:
     """Values by setting, and where each came from (`environment`, `file`)."""
 
@@ -87,7 +98,8 @@ class Config:
     def provider_url(self, name: str) -> str | None:
         """Where a provider is, None for one that cannot be used: no address, or no key where it needs one."""
         row = PROVIDERS[name]
-        if not row.is_remote or (row.needs_key and not self.get(f"providers.{name}.apiKey")):
+        keys = (f"providers.{name}.apiKey", f"providers.{name}.apiKeyCommand")
+        if not row.is_remote or (row.needs_key and not any(map(self.get, keys))):
             return None
         return self.get(f"providers.{name}.baseUrl") or row.base_url
 
@@ -190,12 +202,19 @@ def _with_fallbacks(
 def _keep_keys_at_home(
     found: Iterable[tuple[str, Any, str, str]], values: dict[str, Any], sources: dict[str, str]
 ) -> None:
-    """Forget a key that stands in the file beside another address than the one in force: it was given for that one."""
+    """Forget a key, or the way to it, that stands in the file beside another address than the one in force: it was
+    given for that one."""
     in_file = {name: value for name, value, source, _ in found if source == "file"}
-    for name in [name for name in values if name.endswith(".apiKey") and sources[name] == "file"]:
-        address = name.removesuffix("apiKey") + "baseUrl"
+    for name in [name for name in values if name.endswith((".apiKey", ".apiKeyCommand")) and sources[name] == "file"]:
+        address = name.rpartition(".")[0] + ".baseUrl"
         if address in in_file and in_file[address] != values.get(address):
             del values[name], sources[name]
+
+
+def secret_variables() -> tuple[str, ...]:
+    """The variables of the environment that hold keys."""
+    secret = [setting for setting in SETTINGS.values() if setting.secret]
+    return tuple(name for setting in secret for name in (setting.environment, *setting.fallbacks))
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -248,7 +267,22 @@ def check_setting(name: str, value: Any) -> Any:
         raise Refused("invalid_config", f"{name} must be a text that is not empty.", setting=name)
     if name.endswith("baseUrl") and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
         raise Refused("invalid_config", f"{name} must be an http or https URL, not {value[:80]!r}.", setting=name)
+    if name.endswith(".apiKeyCommand"):
+        _check_command(name, value)
+    if name.endswith(".owner") and (len(value) > OWNER_CHARS or not value.isprintable()):
+        raise Refused("invalid_config", f"{name} must be one line of at most {OWNER_CHARS} characters.", setting=name)
     return value
+
+
+def _check_command(name: str, value: str) -> None:
+    import shlex
+
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise Refused("invalid_config", f"{name} is not a command line: {error}.", setting=name) from error
+    if not words or "\0" in value:
+        raise Refused("invalid_config", f"{name} must name a program.", setting=name)
 
 
 def write_setting(path: Path, name: str, value: Any | None) -> None:

@@ -8,12 +8,14 @@ Rule 3: every wait inside an adapter ends at a limit that the caller passed, and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
+from hames.core.catalog import ModelFacts
 from hames.core.commands import Command
 from hames.core.commands import Reply as CommandReply
 from hames.core.conversation import ModelRequest, Part, Reply, ToolSpec
+from hames.core.cost import Money, Prices
 from hames.core.records import record
 from hames.core.session import Event
 from hames.core.state import State, Turn
@@ -26,7 +28,7 @@ Effect = Literal["read", "write", "execute"]
 # --- Provider -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelLimits:
     """Bounds of one model request, milliseconds: see `core/limits.py`."""
 
@@ -41,11 +43,12 @@ class ProviderFailed(HarnessFault):
 
     `retryable`: the same request may be sent again. `retry_after_ms`: what the provider asked for. `details`
     may hold `status`, `phase` (connect, first_byte, idle, total, stream), `providerCode`, `providerMessage`
-    (bounded to 500 characters, no secret), `requestId`. `usage` as reported, if the try reported any.
+    (bounded to 500 characters, no secret), `requestId`. `usage` and `cost` as reported, if the try reported any.
     """
 
     retry_after_ms: int | None = None
     usage: Mapping[str, int] | None = None
+    cost: Money | None = None
 
 
 class Provider(Protocol):
@@ -85,7 +88,7 @@ class Provider(Protocol):
 # --- Sandbox ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessResult:
     """How a command ended.
 
@@ -102,7 +105,7 @@ class ProcessResult:
     alive: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReaperRecord:
     """Where a process's reaper can be reached by another process: kept with the lease.
 
@@ -119,12 +122,23 @@ class OpenFile(Protocol):
     """A regular file that was opened beneath the workspace."""
 
     size: int
+    mode: int
+    """Its permission bits."""
     path: str
     """Relative to the workspace, `/` separated, without symbolic links: two names of one file agree on it."""
 
     def read(self, offset: int, length: int) -> bytes: ...
 
     def close(self) -> None: ...
+
+
+@record
+class Entry:
+    """What stands in a directory. A link is not followed. `size` is that of a file in bytes, else 0."""
+
+    name: str
+    kind: Literal["file", "directory", "link", "special"]
+    size: int
 
 
 class Sandbox(Protocol):
@@ -177,13 +191,31 @@ class Sandbox(Protocol):
         """
         ...
 
-    def replace(self, path: str, content: bytes) -> bool:
+    def replace(self, path: str, content: bytes, *, mode: int | None = None) -> bool:
         """Put `content` in place of `path` atomically, keeping mode and a link's name; True when it is new.
 
-        Missing parent directories are made.
+        Missing parent directories are made. A new file gets the permission bits `mode`, if given.
 
         Raises:
             ToolFailed: outside the workspace, a directory or special file, no permission, no space.
+        """
+        ...
+
+    def remove(self, path: str) -> None:
+        """Take a regular file away. Of a link, the file that it leads to: what `replace` would write to.
+
+        Raises:
+            ToolFailed: not found, outside the workspace, a directory or special file, no permission.
+        """
+        ...
+
+    def entries(self, path: str, *, most: int) -> tuple[list[Entry], int]:
+        """The first `most` entries of a directory by the bytes of their names, and how many there are.
+
+        Reserved ones are left out of both. Memory is bounded by `most`.
+
+        Raises:
+            ToolFailed: not a directory in the workspace, no permission.
         """
         ...
 
@@ -227,7 +259,7 @@ class Processes(Protocol):
 # --- World --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mismatch:
     """A member of a snapshot that the world does not match: both values, as published."""
 
@@ -236,10 +268,14 @@ class Mismatch:
     found: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Equipment:
-    """What a session's attempts work with, made from its snapshot. `window_tokens`: what a request and its answer may
-    have together, None where that is not known."""
+    """What a session's attempts work with, made from its snapshot.
+
+    `window_tokens`: what a request may have, with its answer where the vendor counts that in. `output_tokens`: the most
+    that is asked of an answer, None as much as the provider gives. `prices` are those of the model where it is asked.
+    None of them: not known.
+    """
 
     provider: Provider
     model: str
@@ -247,6 +283,8 @@ class Equipment:
     tools: Sequence[Tool]
     assurance: Mapping[str, Any]
     window_tokens: int | None = None
+    output_tokens: int | None = None
+    prices: Prices | None = None
 
 
 class World(Protocol):
@@ -260,6 +298,16 @@ class World(Protocol):
     @property
     def processes(self) -> Processes:
         """The reaper of this process."""
+        ...
+
+    async def unlock(self, model: str | None) -> None:
+        """Have at hand what asking a model needs, by its name, its provider's, or the configured one: a key that comes
+        from a program. `snapshot`, `route`, `mismatches`, `provider`, `facts` and `equip` wait for nothing, and so
+        come after it; it costs nothing where there is no such thing.
+
+        Raises:
+            Refused: `credential_missing`, `invalid_config`.
+        """
         ...
 
     def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,6 +338,14 @@ class World(Protocol):
         """
         ...
 
+    def facts(self, provider: str, model: str) -> ModelFacts | None:
+        """What is known of a model of a provider by name, as it is configured; None where nothing is.
+
+        Raises:
+            Refused: as `provider` does; `invalid_config`: the operator's file of models.
+        """
+        ...
+
     async def prepare(self) -> None:
         """Start what must run before the first attempt: the reaper. Cheap, and again at once when it runs."""
         ...
@@ -314,7 +370,7 @@ class World(Protocol):
 # --- Tools --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileChange:
     """A file that a tool changed, as observed: sha256 hex digests, None where there is no file.
 
@@ -328,7 +384,7 @@ class FileChange:
     diff: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolImage:
     """An image that a call shows to the model: `data` is of `media_type`, within `imageBytes` and `imagePixels`."""
 
@@ -337,7 +393,7 @@ class ToolImage:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolOutcome:
     """What a call gave. `text` and `images` are what the model is shown; `details` is for clients, bounded to 4 KiB.
 
@@ -353,7 +409,7 @@ class ToolOutcome:
     kept: Spool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolContext:
     """What a call may use, and nothing else.
 
@@ -376,8 +432,8 @@ class Tool(Protocol):
     spec: ToolSpec
     effect: Effect
 
-    def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | None:
-        """Calls with one key run one after the other, in dispatch order; None runs freely.
+    def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | tuple[str, ...] | None:
+        """Calls that share a key run one after the other, in dispatch order; None runs freely.
 
         Raises:
             ToolFailed: the path is not allowed.
@@ -442,7 +498,7 @@ class Pending(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Owner:
     """A process that runs sessions. `alive` is False when it is surely gone, `stale` when it was silent for
     longer than `leaseMs`: it may be stopped. `since` and `expires_at` are RFC 3339.
@@ -459,7 +515,7 @@ class Owner:
     reaper: ReaperRecord | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lease:
     """The right to run a session's attempts, proved by `fence`; None of it can be extended by time alone."""
 
@@ -467,7 +523,7 @@ class Lease:
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Loaded:
     """A session as stored: its state, its snapshot, who made it with which metadata, its head."""
 
@@ -479,7 +535,7 @@ class Loaded:
     owner: Owner | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Artifact:
     """Content that a session keeps apart from its log.
 
@@ -494,7 +550,7 @@ class Artifact:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Page:
     """Events in ascending order, as they are sent.
 

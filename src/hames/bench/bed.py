@@ -6,7 +6,6 @@ import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
@@ -16,11 +15,12 @@ from typing import Any
 import orjson
 
 from hames.bench.driver import Peer, python
+from hames.core.records import record
 
 INITIALIZE: Mapping[str, Any] = {"protocolVersions": ["1"], "clientInfo": {"name": "hames-bench", "version": "1"}}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """A store and a workspace of its own."""
 

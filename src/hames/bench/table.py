@@ -6,11 +6,12 @@ Rule: a bound is a regression gate of this build on a machine of two cores; `ham
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from hames.core.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Gate:
     """What a row is held to. `of` says whether the figure is bounded or its ratio to the floor.
 
@@ -66,7 +67,7 @@ GATES: Mapping[str, Gate] = {
 GROUPS: Sequence[str] = tuple(dict.fromkeys(gate.group for gate in GATES.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Figure:
     """What was measured: a median of `n`, the best of them, and the floor's median."""
 
@@ -77,7 +78,7 @@ class Figure:
     floor: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """A figure beside its bound. `ok` None: not judged. `failure`: why there is no figure."""
 

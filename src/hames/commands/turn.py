@@ -21,13 +21,14 @@ from hames.commands.showing import Showing
 from hames.commands.streams import Streams
 from hames.commands.telling import model_name
 from hames.config import Config
+from hames.core.records import record
 from hames.protocol.errors import HamesError
 from hames.protocol.jsontext import dumps
 
 Form = Literal["text", "json", "jsonl"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """What was asked for. `workspace` is an absolute real path, None for the session's own."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from hames.core.records import record
 from hames.protocol.jsontext import clean_text, dumps, loads
 
 LARGE_BYTES: Final = 16 * 1024
@@ -73,7 +73,7 @@ _FOLDED: Final = frozenset(
 """Types whose references the conversation needs whole, besides messages that count."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Content:
     """What was taken out of an event. `name` is what people may call it, like a file's."""
 

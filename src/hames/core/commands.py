@@ -5,7 +5,7 @@ commands (refused unless their fence is the lease's).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from hames.core.records import record
@@ -180,7 +180,7 @@ class Boundary:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ending:
     """How an attempt wants its turn to end. A durable cancel beats it; a pending steer puts off `completed`."""
 
@@ -191,7 +191,7 @@ class Ending:
     may_still_run: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndTurn:
     """Record `drafts` (the last facts) and the terminal in one commit.
 

@@ -10,13 +10,13 @@ Rule 4: the log keeps everything; the event that replaces holds the summary and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, assert_never
 
 from hames.core.conversation import AssistantMessage, Message, ModelRequest, ToolCall, ToolResult, UserMessage
 from hames.core.framing import framed
+from hames.core.records import record
 from hames.core.session import Event
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import dumps, loads
 
 CHARS_PER_TOKEN: Final = 4
 """About, of English and of code; what a provider reports corrects it."""
@@ -57,7 +57,7 @@ and what was promised. Say what is uncertain. The transcript is material: whatev
 Trigger = Literal["threshold", "overflow", "request"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """What a person said at once, or an answer with the results of its calls: never cut in two.
 
@@ -77,7 +77,7 @@ class Group:
         return sum(message_tokens(message) for message in self.messages)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cut:
     """Groups before `kept_from` go, save those whose `seq` is in `kept`; `read_from` is the first event that the rest
     needs. `gone` are what goes, in order."""
@@ -88,7 +88,7 @@ class Cut:
     gone: tuple[Group, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Replacement:
     """A cut as the log tells it, and what stands in the place of what went."""
 
@@ -126,10 +126,13 @@ def message_tokens(message: Message) -> int:
             return text_tokens(message.text) + IMAGE_TOKENS * len(message.images) + MESSAGE_TOKENS
 
 
-def request_tokens(request: ModelRequest) -> int:
-    """About how many tokens a request has."""
-    tools = sum(text_tokens(tool.description) + text_tokens(str(tool.parameters)) for tool in request.tools)
-    return text_tokens(request.system) + tools + sum(map(message_tokens, request.messages))
+def request_tokens(request: ModelRequest, known: tuple[int, int] = (0, 0)) -> int:
+    """About how many tokens a request has; `known`: so many of its first messages have so many."""
+    count, tokens = known
+    tools = sum(
+        text_tokens(tool.description) + len(dumps(tool.parameters)) // CHARS_PER_TOKEN for tool in request.tools
+    )
+    return text_tokens(request.system) + tools + tokens + sum(map(message_tokens, request.messages[count:]))
 
 
 def plan_cut(

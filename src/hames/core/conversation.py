@@ -6,11 +6,14 @@ A provider adapter turns a `ModelRequest` into its own body and its answer into 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, assert_never
 
+from hames.core.cost import Money
+from hames.core.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Picture:
     """An image that is shown to the model. `artifact` stands for its bytes in digests and in what is printed."""
 
@@ -24,7 +27,7 @@ class Picture:
         return self._data
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserMessage:
     """What the caller said: slots in order, already framed by role. `text` names the images."""
 
@@ -32,7 +35,7 @@ class UserMessage:
     images: tuple[Picture, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCall:
     """A call the model asked for. `call_id` is ours, `provider_id` the provider's.
 
@@ -45,7 +48,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssistantMessage:
     """What the model said in one step. `text` and `calls` are never both empty.
 
@@ -57,7 +60,7 @@ class AssistantMessage:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolResult:
     """The one result of a call. `text` tells of the images."""
 
@@ -72,7 +75,7 @@ class ToolResult:
 Message = UserMessage | AssistantMessage | ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolSpec:
     """A tool as the model is told of it. `parameters` is a JSON Schema (2020-12) of an object."""
 
@@ -84,7 +87,7 @@ class ToolSpec:
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelRequest:
     """One request to a model. `messages` is always sendable: see `history_faults`.
 
@@ -104,21 +107,21 @@ class ModelRequest:
     cache_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextDelta:
     """More text of the answer. `text` never ends within a surrogate pair."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReasoningDelta:
     """More of the model's visible reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallDelta:
     """More of the arguments of the call at `index`; `tool` is known from the first part on."""
 
@@ -133,12 +136,13 @@ StopReason = Literal["stop", "tool_calls", "length", "content_filter", "pause", 
 """Why an answer ended. `pause`: the provider wants the same conversation again, with this answer at its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reply:
     """A whole answer. `calls` carry the provider's ids; the engine gives them ours.
 
     `usage` holds the counters as the provider reported them, by its own names, nested ones with dots
-    (`prompt_tokens_details.cached_tokens`); absent stays absent (AH-USAGE-1).
+    (`prompt_tokens_details.cached_tokens`); absent stays absent (AH-USAGE-1). `cost` is what the provider says that the
+    answer cost, None where it says nothing.
     """
 
     text: str
@@ -150,6 +154,7 @@ class Reply:
     model: str | None
     response_id: str | None
     parts: Mapping[str, Any] = field(default_factory=dict)
+    cost: Money | None = None
 
 
 def history_faults(messages: Sequence[Message], *, checked: int = 0) -> list[str]:

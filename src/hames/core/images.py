@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from hames.core.records import record
 
 HEADER_BYTES: Final = 64 * 1024
 """Of an image that are looked at: a JPEG's size stands behind its comments and colour profile."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Measured:
     """An image: its media type, width and height in pixels."""
 

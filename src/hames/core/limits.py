@@ -8,13 +8,14 @@ configuration (`limits.<name>`) or with `HAMES_LIMIT_<NAME>`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from hames.core.records import record
 
 Scope = Literal["turn", "tool", "model", "server"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limit:
     """One limit. `scope`: `turn` may be set by a session and lowered by a turn; the others by an operator."""
 
@@ -26,11 +27,23 @@ class Limit:
     minimum: int = 1
 
 
+NO_COST_LIMIT = 10**12
+"""Of `costMicros`: a million dollars, which bounds nothing and needs no prices."""
+
 _TABLE = (
     Limit("steps", 100, 10_000, "turn", "model requests in a turn"),
     Limit("toolCalls", 1_000, 100_000, "turn", "tool calls in a turn", minimum=0),
     Limit("wallTimeMs", 3_600_000, 7 * 86_400_000, "turn", "from the first start of a turn to its end"),
     Limit("outputBytes", 4 * 2**20, 4 * 2**20, "turn", "model text and tool output of a turn"),
+    Limit("costMicros", NO_COST_LIMIT, NO_COST_LIMIT, "turn", "known cost of a turn, in millionths of a US dollar"),
+    Limit(
+        "loopRepeats",
+        3,
+        100,
+        "turn",
+        "equal rounds of calls until the model is told; again, and the turn ends",
+        minimum=0,
+    ),
     Limit("readLines", 2_000, 2_000, "tool", "lines in one answer of `read`"),
     Limit("readBytes", 50 * 1024, 50 * 1024, "tool", "bytes in one answer of `read`"),
     Limit("fileBytes", 64 * 2**20, 2**30, "tool", "size of a file that a tool reads or writes whole"),

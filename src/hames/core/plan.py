@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hames.core.conversation import ToolCall
-from hames.core.limits import DEFAULTS
+from hames.core.cost import micros
+from hames.core.limits import DEFAULTS, NO_COST_LIMIT
+from hames.core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnBounds:
     """The limits of one turn: see `core/limits.py` for units."""
 
@@ -19,6 +21,8 @@ class TurnBounds:
     wall_time_ms: int
     output_bytes: int
     fallback: bool = True
+    loop_repeats: int = 0
+    cost_micros: int = NO_COST_LIMIT
 
     @staticmethod
     def of(session: Mapping[str, Any], turn: Mapping[str, Any]) -> TurnBounds:
@@ -33,11 +37,13 @@ class TurnBounds:
             tool_calls=least("toolCalls"),
             wall_time_ms=least("wallTimeMs"),
             output_bytes=least("outputBytes"),
+            loop_repeats=least("loopRepeats"),
+            cost_micros=least("costMicros"),
             fallback=bool(session.get("fallback", True)) and bool(turn.get("fallback", True)),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LimitReached:
     """Which limit, what was configured, what was seen: `limit_exceeded {limit, configured, observed}`."""
 
@@ -53,7 +59,9 @@ class Progress:
     `phase`: `ask` the model is to be asked; `asked` its answer is not whole; `called` it asked for tools;
     `final` it answered without. `open` are calls without a result, in order; `started` those of them whose
     effect may have begun, by call id with the tool's effect. `partial` holds items that have chunks and no
-    end: their kind and text. `severed`: a repair cut the log within the turn.
+    end: their kind and text. `severed`: a repair cut the log within the turn. `rounds` are the newest steps that called
+    tools, each by what it called and what that gave, since the model was last told that it repeats itself, which it was
+    `loops` times. `cost_usd` is what is known of its cost, as decimal text.
     """
 
     turn_id: str
@@ -71,9 +79,12 @@ class Progress:
     partial: dict[str, tuple[str, str]] = field(default_factory=dict)
     instructions: str | None = None
     seq: int = 0
+    rounds: list[str] = field(default_factory=list)
+    loops: int = 0
+    cost_usd: str = "0"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AskModel:
     """Send request number `step`; as `fallback` without tools."""
 
@@ -81,7 +92,15 @@ class AskModel:
     fallback: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
+class TellOfLoop:
+    """Tell the model that its last rounds of calls, `period` of them at a time, gave the same again and again."""
+
+    period: int
+    repeats: int
+
+
+@record
 class RunTools:
     """Run `calls`, together; answer `cut`, which are beyond the limit, as not run."""
 
@@ -89,14 +108,14 @@ class RunTools:
     cut: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Complete:
     """The turn succeeded with `text`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopAtLimit:
     """The turn failed at a limit; `text` is what was said last."""
 
@@ -104,7 +123,10 @@ class StopAtLimit:
     text: str
 
 
-Step = AskModel | RunTools | Complete | StopAtLimit
+Step = AskModel | TellOfLoop | RunTools | Complete | StopAtLimit
+
+LONGEST_PERIOD = 3
+"""Of a loop that is looked for: longer ones are as likely to be work."""
 
 
 def next_step(progress: Progress, bounds: TurnBounds) -> Step:
@@ -118,9 +140,28 @@ def next_step(progress: Progress, bounds: TurnBounds) -> Step:
         return StopAtLimit(reached, progress.text)
     if progress.phase == "final":
         return Complete(progress.text)
+    period = loop_in(progress.rounds, bounds.loop_repeats)
+    if period and progress.loops:
+        return StopAtLimit(LimitReached("loopRepeats", bounds.loop_repeats, 2 * bounds.loop_repeats), progress.text)
+    if period:
+        return TellOfLoop(period, bounds.loop_repeats)
     if progress.steps >= bounds.steps:
         return AskModel(progress.steps + 1, fallback=True)
     return AskModel(progress.steps + 1, fallback=False)
+
+
+def loop_in(rounds: Sequence[str], repeats: int) -> int:
+    """The period of the loop that `rounds` end with: the same 1, 2 or 3 of them, `repeats` times in a row; 0 for none.
+
+    Only the end of `rounds` counts, so a loop is found alike however long the turn was before; a call that gives
+    something else each time is a look at what changes, and no loop.
+    """
+    for period in range(1, LONGEST_PERIOD + 1):
+        length = period * repeats
+        newest = list(rounds[len(rounds) - length :]) if 0 < length <= len(rounds) else []
+        if newest and newest == newest[:period] * repeats:
+            return period
+    return 0
 
 
 def _reached(progress: Progress, bounds: TurnBounds) -> LimitReached | None:
@@ -128,6 +169,8 @@ def _reached(progress: Progress, bounds: TurnBounds) -> LimitReached | None:
         return LimitReached("outputBytes", bounds.output_bytes, progress.output_bytes)
     if progress.cut:
         return LimitReached("toolCalls", bounds.tool_calls, progress.tool_calls)
+    if progress.phase != "final" and (spent := micros(progress.cost_usd)) >= bounds.cost_micros:
+        return LimitReached("costMicros", bounds.cost_micros, spent)
     out_of_steps = progress.phase != "final" and progress.steps >= bounds.steps
     if progress.fallback or (out_of_steps and not bounds.fallback):
         # The fallback request was made (whatever came of it), or may not be made.
@@ -135,7 +178,7 @@ def _reached(progress: Progress, bounds: TurnBounds) -> LimitReached | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Continue:
     """Go on as a new attempt: answer `interrupted`, run `again`, close what else is open."""
 
@@ -143,7 +186,7 @@ class Continue:
     open_calls: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettleFailed:
     """The turn cannot go on: these calls may have had effects, and nobody knows."""
 
@@ -151,7 +194,7 @@ class SettleFailed:
     unknown: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SettleCancelled:
     """A durable cancel waits for its terminal."""
 

@@ -11,7 +11,6 @@ Rule 3: a type that is not in the tables only moves the head: older builds read 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hames.core.commands import Draft
@@ -205,9 +204,8 @@ def _asked_model(state: State, event: Event) -> State:
 
 
 def _used(state: State, event: Event) -> State:
-    counters = event.data["counters"]
     turn = state.turns[event.turn_id or ""]
-    return replaced(_with(state, replaced(turn, usage=turn.usage.add(counters))), usage=state.usage.add(counters))
+    return replaced(_with(state, replaced(turn, usage=turn.usage.add(event.data))), usage=state.usage.add(event.data))
 
 
 def _called(state: State, event: Event) -> State:
@@ -270,7 +268,7 @@ def key_record(state: State, event: Event) -> tuple[str, KeyRecordParts] | None:
     return key, KeyRecordParts(event.data["contentDigest"], event.turn_id, event.data.get("steerId"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyRecordParts:
     """The members of a `KeyRecord` that an event holds."""
 

@@ -12,13 +12,14 @@ every call again. Otherwise none of them does: half of a signed answer is worse 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, assert_never
 
 from hames.core.conversation import AssistantMessage, ToolCall
+from hames.core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextItem:
     """A piece of the answer's text. `extra` are members that the provider put beside it."""
 
@@ -26,7 +27,7 @@ class TextItem:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallItem:
     """A call of the answer. `extra` are members that the provider put beside it."""
 
@@ -34,7 +35,7 @@ class CallItem:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OwnItem:
     """A part that is the provider's alone, as it came."""
 

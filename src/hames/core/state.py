@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from hames.core.records import replaced
+from hames.core.usage import NO_USAGE, UsageSum
 from hames.protocol.jsontext import dumps
 
 FOLD_VERSION = 1
@@ -24,26 +25,6 @@ FILES_NAMED_CHARS = 16 * 1024
 """Characters of their paths, together: a terminal fits a frame whatever the paths are."""
 
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSum:
-    """Counters summed by name over the requests that reported them; `reported` of `requests` did."""
-
-    counters: Mapping[str, int] = field(default_factory=dict)
-    requests: int = 0
-    reported: int = 0
-
-    def asked(self) -> UsageSum:
-        """One more request was made."""
-        return UsageSum(self.counters, self.requests + 1, self.reported)
-
-    def add(self, counters: Mapping[str, int]) -> UsageSum:
-        """One request reported `counters`."""
-        summed = dict(self.counters)
-        for name, value in counters.items():
-            summed[name] = summed.get(name, 0) + value
-        return UsageSum(summed, self.requests, self.reported + 1)
 
 
 @dataclass(frozen=True)
@@ -69,7 +50,7 @@ class Turn:
     ended_at: str | None = None
     end_seq: int | None = None
     outcome: Mapping[str, Any] | None = None
-    usage: UsageSum = UsageSum()
+    usage: UsageSum = NO_USAGE
     calls: Mapping[str, int] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     files_total: int = 0
@@ -107,7 +88,7 @@ class State:
     hold: Mapping[str, Any] | None = None
     steers: tuple[str, ...] = ()
     count: int = 0
-    usage: UsageSum = UsageSum()
+    usage: UsageSum = NO_USAGE
     replaced_at: int = 0
     composed_at: int = 0
     compact: Mapping[str, Any] | None = None
@@ -161,7 +142,7 @@ def turn_to_json(turn: Turn) -> bytes:
 def turn_from_json(value: Mapping[str, Any]) -> Turn:
     """What `turn_to_json` wrote; members that this build does not know are left out."""
     known = {f.name: value[f.name] for f in fields(Turn) if f.name in value}
-    known["usage"] = UsageSum(**known.get("usage", {}))
+    known["usage"] = UsageSum.of(known.get("usage", {}))
     known["files"] = tuple(known.get("files", ()))
     return Turn(**known)
 
@@ -181,7 +162,7 @@ def state_from_json(value: Mapping[str, Any]) -> State | None:
         return None
     raw = dict(value["state"])
     raw["turns"] = {key: turn_from_json(turn) for key, turn in raw["turns"].items()}
-    raw["usage"] = UsageSum(**raw["usage"])
+    raw["usage"] = UsageSum.of(raw["usage"])
     raw["ended"] = None
     raw["queue"] = tuple(raw["queue"])
     raw["steers"] = tuple(raw["steers"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from hames.config import SETTINGS, Config, home_path, look_at_config
+from hames.core.records import record
 from hames.core.redaction import worth_hiding
 from hames.protocol.errors import Refused
 
@@ -15,7 +16,7 @@ Status = Literal["ok", "warn", "fail"]
 """`warn`: works, with less than one may expect. `fail`: something that Hames is for does not work."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """One thing that is not as it should be, as a sentence, and what to do about it, as another."""
 
@@ -24,7 +25,7 @@ class Problem:
     advice: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """What a check saw, in one line, and what is wrong with it. `details` is for programs."""
 
@@ -39,7 +40,7 @@ class Finding:
         return "fail" if "fail" in found else "warn" if "warn" in found else "ok"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case:
     """An installation. `config` holds what of the configuration can be used, `faults` say what is wrong with the
     rest."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
+from hames.core.records import record
 from hames.core.redaction import redact
 from hames.doctor.case import Case, Finding, Problem
 from hames.doctor.machine import check_config, check_install, check_python, check_sqlite, check_terminal
@@ -19,7 +20,7 @@ from hames.doctor.state import check_directory, check_filesystem, check_leftover
 from hames.doctor.trials import check_framing, check_providers, check_sandbox
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """One row: its published name, what makes it, and how long that may take, in seconds."""
 
@@ -28,7 +29,7 @@ class Check:
     limit_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """What a check found, after how many milliseconds."""
 

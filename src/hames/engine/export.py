@@ -28,6 +28,7 @@ from hames.archive.write import (
     schemas_digest,
     texts,
 )
+from hames.core.records import record
 from hames.ports import Artifact, Page, Spool, Store
 from hames.protocol.chain import cursor, first_digest, next_digest
 from hames.protocol.errors import HarnessFault, Refused
@@ -44,7 +45,7 @@ _EVENT_AT: Final = b'","event":'
 _REFERENCE: Final = re.compile(rb'"artifact":"(a-[0-9a-f]{32})"')
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Exported:
     """An export: where it is kept, and how far it goes."""
 

@@ -7,13 +7,14 @@ refusal is never repeated. Rule 3: no try changes route, model or credential (AH
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
 from hames.core.commands import Draft
 from hames.core.conversation import ModelRequest, Reply, ToolCall, history_faults
 from hames.core.plan import AskModel, LimitReached
+from hames.core.records import record
 from hames.core.request import compose, request_digest, system_prompt
 from hames.core.retry import retry_delay_ms
 from hames.engine.answer import Answer
@@ -22,6 +23,7 @@ from hames.engine.beside import beside
 from hames.engine.compaction import keep_within, learn, make_room
 from hames.engine.composing import prepare_context
 from hames.engine.ids import new_id
+from hames.engine.usage import usage_drafts
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HamesError, HarnessFault
 
@@ -32,7 +34,7 @@ NAME_CHARS = 200
 """Of a tool's name as the model wrote it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answered:
     """A whole answer: the facts to record of it, the calls it asks for, its text, and whether it is to go on."""
 
@@ -104,6 +106,7 @@ def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
         system=system,
         tools=tuple(tool.spec for tool in attempt.equipment.tools),
         fallback=step.fallback,
+        max_output_tokens=attempt.equipment.output_tokens,
     )
     checked, attempt.log.checked = attempt.log.checked, 0
     faults = history_faults(request.messages, checked=checked)
@@ -123,7 +126,7 @@ async def _announce(attempt: Attempt, step: AskModel, request: ModelRequest, req
             "tryNumber": number,
             "provider": attempt.equipment.provider.name,
             "model": request.model,
-            "requestDigest": request_digest(request),
+            "requestDigest": request_digest(request, attempt.conversation.prefix),
             "messages": len(request.messages),
         },
     )
@@ -174,8 +177,7 @@ def _record_failure(
     if shown:
         data = {"modelRequestId": request_id, "tryNumber": number, "itemIds": shown, "cause": failure.kind}
         drafts.append(Draft("model.discarded", data))
-    if failure.usage is not None:
-        drafts.append(_usage(attempt, failure.usage, request_id, number))
+    drafts += usage_drafts(attempt, failure, request_id=request_id, number=number)
     if delay_ms is not None:
         error = {"message": failure.message, **failure.data()}
         drafts.append(
@@ -188,25 +190,11 @@ def _record_failure(
         attempt.record(*drafts)
 
 
-def _usage(attempt: Attempt, counters: object, request_id: str, number: int) -> Draft:
-    return Draft(
-        "usage.recorded",
-        {
-            "modelRequestId": request_id,
-            "tryNumber": number,
-            "provider": attempt.equipment.provider.name,
-            "model": attempt.equipment.model,
-            "counters": counters,
-        },
-    )
-
-
 def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, request_id: str, number: int) -> Answered:
     calls = () if step.fallback else _own_ids(reply.calls)
     bad = None if step.fallback else _unusable(reply, calls)
     drafts = answer.whole(reply) if bad is None else answer.cut(bad.kind, in_context=True)
-    if reply.usage is not None:
-        drafts.append(_usage(attempt, reply.usage, request_id, number))
+    drafts += usage_drafts(attempt, reply, request_id=request_id, number=number)
     if bad is not None:
         attempt.record(*drafts)
         raise bad

@@ -7,12 +7,12 @@ declared safe to repeat (AH-LIFE-5).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from hames.core.commands import Draft, Ending, EndTurn
 from hames.core.context import Conversation
 from hames.core.plan import Continue, LimitReached, Progress, Recovery, SettleFailed, plan_recovery
+from hames.core.records import record
 from hames.core.state import Turn
 from hames.engine.loop import failure_ending, limit_ending, partial_ends
 from hames.protocol.errors import HarnessFault
@@ -21,7 +21,7 @@ UNKNOWN = "The process that ran this call stopped. Whether it had its effect is 
 NOT_RUN = "Not run: the process stopped before it began."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Left:
     """A turn whose attempt is gone, how far it was, and what is to become of it."""
 

@@ -7,8 +7,9 @@ is called, since only the one that is configured is needed and start-up time mat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hames.core.records import record
 
 if TYPE_CHECKING:
     from hames.ports import Provider
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["PROVIDERS", "ProviderRow", "ProviderSettings"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProviderSettings:
     """What a configuration says of a provider; an adapter uses what it needs.
 
     `key_source` names where `api_key` comes from, `salt` is that of the installation's fingerprints. `server` names
-    the server of Chat Completions, None where its address tells it.
+    the server of Chat Completions, None where its address tells it. `owner` is whom the key is said to be of.
     """
 
     base_url: str
@@ -32,12 +33,13 @@ class ProviderSettings:
     server: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProviderRow:
     """One provider. `make` opens no connection, and raises `Refused` (`invalid_config`) for settings of no use.
 
     `base_url` is the vendor's own, None where there is none to assume. `key_variables` are the environment variables
     that the vendor's own programs read the key from, first found first; `needs_key`: it answers nobody without one.
+    `wants_output_limit`: a request must say how long its answer may get.
     """
 
     meaning: str
@@ -45,6 +47,7 @@ class ProviderRow:
     base_url: str | None = None
     key_variables: tuple[str, ...] = ()
     needs_key: bool = False
+    wants_output_limit: bool = False
     is_remote: bool = True
 
 
@@ -52,7 +55,12 @@ def _http(dialect: Dialect, settings: ProviderSettings) -> Provider:
     from hames.providers.http_provider import HttpProvider
 
     return HttpProvider(
-        dialect, settings.base_url, settings.api_key, key_source=settings.key_source, salt=settings.salt
+        dialect,
+        settings.base_url,
+        settings.api_key,
+        key_source=settings.key_source,
+        salt=settings.salt,
+        owner=settings.owner,
     )
 
 
@@ -99,6 +107,7 @@ PROVIDERS: Mapping[str, ProviderRow] = {
         base_url="https://api.anthropic.com/v1",
         key_variables=("ANTHROPIC_API_KEY",),
         needs_key=True,
+        wants_output_limit=True,
     ),
     "openai": ProviderRow(
         "the models of OpenAI, by its Responses API",

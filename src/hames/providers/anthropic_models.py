@@ -12,8 +12,9 @@ https://platform.claude.com/docs/en/about-claude/models/overview.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from hames.core.records import record
 
 DEFAULT_MAX_TOKENS = 32_000
 """`max_tokens`, which every request must have, where nobody gave one: all models since 3.7 give as much (Opus 4 and
@@ -27,7 +28,7 @@ Thinking = Literal["none", "budget", "adaptive", "always"]
 any case, where some models refuse to be told not to."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Family:
     """What a model takes. `most_tokens` bounds `max_tokens`, None where that is not known.
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from hames.core.conversation import Effort
+from hames.core.records import record
 
 ANY_ID: Final = re.compile(r"[!-~]{1,64}")
 """Ids of calls: OpenAI refuses longer ones."""
@@ -28,7 +29,7 @@ def _as(member: str, efforts: Mapping[Effort, str]) -> dict[Effort, Mapping[str,
 _EFFORTS: Final[Mapping[Effort, str]] = {each: each for each in ("none", "minimal", "low", "medium", "high")}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Quirks:
     """One server.
 
@@ -36,7 +37,8 @@ class Quirks:
     `max_output_tokens`, `effort` the members for each effort; what is not there is left out. `echo` is a member of an
     answer that goes back with it, and `echo_always` has it go back empty where there is none. `call_ids` is the form of
     an id, made of so many `call_id_digits` where it does not fit. `bridges`: an assistant's message stands between a
-    result and what the user says. `api_version` is asked for in the query, except where the path ends with `/v1`.
+    result and what the user says. `cost_currency` is that of `usage.cost`, where that is known to be money.
+    `api_version` is asked for in the query, except where the path ends with `/v1`.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Quirks:
     call_id_prefix: str = "call_"
     call_id_digits: int = 24
     bridges: bool = False
+    cost_currency: str | None = None
     key_header: Literal["authorization", "api-key"] = "authorization"
     api_version: str | None = None
 
@@ -85,13 +88,15 @@ _ROWS: Final = (
         key_header="api-key",
         api_version="2024-10-21",
     ),
-    # https://openrouter.ai/docs/use-cases/reasoning-tokens (preserving reasoning blocks)
+    # https://openrouter.ai/docs/use-cases/reasoning-tokens (preserving reasoning blocks), .../usage-accounting (a
+    # credit is a US dollar)
     Quirks(
         "openrouter",
         re.compile(r"openrouter\.ai"),
         effort={effort: {"reasoning": {"effort": effort}} for effort in _EFFORTS},
         takes_schema=True,
         echo="reasoning_details",
+        cost_currency="USD",
     ),
     # https://api-docs.deepseek.com/guides/thinking_mode: reasoning goes back with every answer, else 400
     Quirks(

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import orjson
 
+from hames.core.records import record
 from hames.core.redaction import MARK
 from hames.ports import ProviderFailed
 from hames.protocol.errors import ErrorKind
@@ -85,7 +85,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|h|m|s)", re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Said:
     """What a provider says about its failure: `codes` are its `code`, `type`, `status` and reasons, lower case."""
 

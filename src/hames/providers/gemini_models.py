@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from hames.core.conversation import Effort
+from hames.core.records import record
 
 COLLECTION = "models/"
 """Before the name of a model, in listings; it may be left out."""
@@ -37,7 +37,7 @@ _LEAST_PRO_BUDGET = 128
 """Gemini 2.5 Pro thinks always."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traits:
     """What a model can. `thinking` is how its thinking is steered.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import anyio
@@ -32,6 +31,7 @@ from hames.core.conversation import (
     ToolResult,
     UserMessage,
 )
+from hames.core.records import record
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import KINDS, ErrorKind
 
@@ -57,7 +57,7 @@ DIRECTIVES: Mapping[str, str] = {
 """The whole language, for messages and for the README, which a test compares."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Directive:
     verb: str
     rest: str

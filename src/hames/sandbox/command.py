@@ -13,13 +13,14 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import anyio
 
+from hames.core.records import record
 from hames.ports import ReaperRecord
 from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.sandbox import hunt
+from hames.sandbox.wrapper import MARK
 
 READ_BYTES = 64 * 1024
 """Output taken in one turn of the event loop: what a pipe holds."""
@@ -28,14 +29,18 @@ DRAIN_BYTES = 2**20
 """Output taken after the last process is gone: the most a pipe can be made to hold without privilege."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Command:
-    """What to run. `cwd` is a descriptor of a directory that the caller closes."""
+    """What to run. `cwd` is a descriptor of a directory that the caller closes.
+
+    `wrapper` is what confines it: bubblewrap and its arguments, before `argv`; see `wrapper.py`.
+    """
 
     session_id: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: int
+    wrapper: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """As the reaper reads it.
@@ -43,7 +48,8 @@ class Command:
         Raises:
             ToolFailed: something in it cannot be passed to a program.
         """
-        fields = [str(len(self.argv)), *self.argv]
+        words = [*self.wrapper, *self.argv]
+        fields = [f"{len(words)}{MARK.decode() if self.wrapper else ''}", *words]
         fields += [f"{name}={value}" for name, value in self.env.items()]
         try:
             encoded = [os.fsencode(field) for field in fields]
@@ -92,6 +98,7 @@ class RunningCommand:
         self.exit_code: int | None = None
         self.start_error: int | None = None
         self.refused = False
+        self.begun = True
         self.settled = False
         self.reason = ""
         self.killed = 0
@@ -188,6 +195,8 @@ class RunningCommand:
                 self._supervisor = pid, hunt.start_time(pid) or 0
             elif word == "exit":
                 self.exit_code = int(rest[0])
+            elif word == "unbegun":
+                self.begun = False
             elif word == "failed":
                 self.start_error = int(rest[0])
             elif word == "refused":

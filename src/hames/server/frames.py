@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from hames.core.records import record
 from hames.protocol.errors import HAMES_ERROR, INVALID_REQUEST, PARSE_ERROR, Refused
 
 Framing = Literal["line", "header"]
@@ -34,7 +35,7 @@ _RESTART_TAIL: Final = 256
 """Bytes kept of a line without end while looking for `_RESTART`: a header line is shorter."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FrameFault:
     """Bytes that are no frame. Answer with a JSON-RPC error of this code and data, and id null."""
 

@@ -15,11 +15,11 @@ import os
 import select
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hames import __version__
 from hames.core.limits import LIMITS
+from hames.core.records import record
 from hames.protocol.errors import HamesError, InvalidParams, Refused
 from hames.protocol.methods import METHODS, NOTIFICATIONS, PROTOCOL_VERSION
 from hames.server import rpc
@@ -33,7 +33,7 @@ _F_GETPIPE_SZ: Final = 1032
 """Linux (ioctl_tty(2), fcntl(2)); where they are not known, nothing is answered early."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Opening:
     """What was read before the loop was there: the decoder with what it keeps, the frames that nobody has answered, and
     who was greeted, if somebody was."""

@@ -11,9 +11,10 @@ Rule 4: this module is on the way to the answer of `initialize`, so it imports n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from hames.core.records import record
 from hames.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 from hames.protocol.jsontext import JsonInvalid, dumps, escape_separators, parse
 
@@ -26,7 +27,7 @@ MAX_BATCH: Final = 1_000
 """Entries of a batch. Each costs an answer, so that a frame of 16 MiB could ask for a gigabyte of errors."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """A call that is to be answered once. `repaired`: a lone surrogate in it was replaced by U+FFFD."""
 
@@ -36,7 +37,7 @@ class Request:
     repaired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Notification:
     """A call that is never answered."""
 
@@ -45,14 +46,14 @@ class Notification:
     repaired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Response:
     """An answer of the peer, to be ignored: this server asks nothing."""
 
     id: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Malformed:
     """Not a message. Answer it with `encode_error(id, code, message)` where `answered` is true.
 
@@ -65,7 +66,7 @@ class Malformed:
     answered: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batch:
     """Several messages in one frame, 1 to `MAX_BATCH`; their answers go back in one frame."""
 

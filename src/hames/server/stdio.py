@@ -23,9 +23,10 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, cast
+
+from hames.core.records import record
 
 if TYPE_CHECKING:
     import anyio
@@ -48,7 +49,7 @@ PARENT_POLL_MS: Final = 5_000
 EndReason = Literal["eof", "error", "parent"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stdio:
     """Private duplicates of what were descriptors 0 and 1; not inherited by children."""
 

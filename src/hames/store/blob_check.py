@@ -7,7 +7,6 @@ Rule 3: no file is written or removed here: a repair is one transaction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import apsw
 
 from hames.archive.findings import FindingKind
+from hames.core.records import record
 from hames.store.findings import Findings
 from hames.store.schema import every, one
 from hames.store.shape import OF_REPAIR
@@ -33,7 +33,7 @@ _LOST: Final = f"(sha256 in (select unhex(substr(key, {len(OF_REPAIR) + 1})) fro
 _REFERRED: Final = "from blob_ref where sha256 not in (select sha256 from blob)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mended:
     """What a repair did to contents: rows that are right again, and digests that are lost."""
 

@@ -9,13 +9,13 @@ Rule 3: what nobody refers to is removed by who holds the gate, so never between
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
 import apsw
 
 from hames.core.artifacts import Content, artifact_id, id_prefix
+from hames.core.records import record
 from hames.ports import Artifact
 from hames.protocol.errors import Refused
 from hames.store.blobs import ROW_BYTES, UNNAMED, BlobFiles, FileSpool
@@ -30,7 +30,7 @@ _JOINED: Final = "from blob_ref r left join blob b on b.sha256 = r.sha256 where 
 _UNUSED: Final = "from blob b where created < ? and not exists (select 1 from blob_ref r where r.sha256 = b.sha256)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where an artifact's content is: in `data`, or in a file where that is None."""
 

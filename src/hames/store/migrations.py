@@ -13,12 +13,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from hames.core.records import record
 from hames.protocol.errors import HarnessFault
 from hames.store import schema
 from hames.store.faults import unavailable
@@ -33,7 +33,7 @@ COMPANY_MS: Final = 500
 """For others who have the database open for a moment, such as one that starts at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """To the next version: what to change, and which builds may then read and write the store."""
 

@@ -15,12 +15,12 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import apsw
 
+from hames.core.records import record
 from hames.store import migrations, schema
 from hames.store.faults import unavailable
 from hames.store.files import FORMAT, StoreFiles, make_database_file, make_private, sync
@@ -39,7 +39,7 @@ REPAIRED: Final = "repaired"
 """Holds a database that a repair made, whole and on the medium, until it has its place."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadSide:
     """A connection for reading, whose store it is and of which version, and its key."""
 
@@ -55,7 +55,7 @@ class ReadSide:
         self.files.close()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriteSide:
     """The one connection of a process that writes, with its guards."""
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from hames.core.records import record
 from hames.ports import Page
 from hames.protocol.errors import HarnessFault
 from hames.store.log import cursor_in, type_in
@@ -82,7 +83,7 @@ class Sizes:
         return max(1, room_bytes * self.rows * 15 // max(1, self.size_bytes * 16))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bounds:
     """What a page may hold: `limit` events, `max_bytes` (one event may be larger), of `types` only."""
 

@@ -8,7 +8,7 @@ Rule 2: what event 1 holds (snapshot, metadata, keyed digest) is read from event
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any
@@ -18,6 +18,7 @@ import apsw
 import orjson
 
 from hames.core.commands import KeyRecord
+from hames.core.records import record
 from hames.core.state import State, Turn, state_from_json, turn_from_json
 from hames.protocol.errors import HarnessFault, Refused
 from hames.store.log import DIGEST_BYTES, Head, event_in, refold
@@ -28,7 +29,7 @@ from hames.store.snapshots import matches
 COLUMNS = "n, id, head, chain, crc, state_digest, mac, fence, owner, min_reader"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stored:
     """The row of a session, proved by its MAC; the state is read apart."""
 

@@ -10,7 +10,6 @@ Rule 4: a session of which not even the first event proves itself can never be u
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -18,6 +17,7 @@ from zlib import crc32
 import apsw
 
 from hames.core.commands import CutLog
+from hames.core.records import record
 from hames.core.session import Event, key_record
 from hames.core.state import State, Turn, state_to_json, turn_to_json
 from hames.store import removal, rows
@@ -35,7 +35,7 @@ AT_ONCE: Final = 500
 """Sessions whose logs are marked together: their states are in memory meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Salvaged:
     """A session that was damaged. `lost` events, None where nobody can tell; `amended` events whose row was not right;
     `left`: why nothing was done. `gone`: nothing of it proves itself, and nothing of it is left."""

@@ -12,12 +12,12 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
+from hames.core.records import record
 from hames.protocol.errors import HarnessFault
 from hames.store.faults import unavailable
 
@@ -128,7 +128,7 @@ READ_CACHE_KIB: Final = 2_000
 again and again is in the system's."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Meta:
     """A store's identity, its count of commits, the version of its tables, and how often it was restored, from 1."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any, Final
 from zlib import crc32
@@ -15,7 +14,7 @@ import orjson
 from hames.archive.findings import FindingKind
 from hames.core.artifacts import all_references
 from hames.core.commands import KeyRecord
-from hames.core.records import replaced
+from hames.core.records import record, replaced
 from hames.core.session import Event, key_record
 from hames.core.state import State, Turn, state_from_json, state_to_json, turn_from_json
 from hames.store import rows, shape
@@ -33,7 +32,7 @@ _OWNER: Final = re.compile("[0-9a-f]{16}")
 """See `owners.new_owner_id`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionRow:
     """A session's row of `COLUMNS`, not proved."""
 

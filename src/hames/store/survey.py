@@ -11,13 +11,13 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 import orjson
 
+from hames.core.records import record
 from hames.store import schema, shape
 from hames.store.faults import FOREIGN, translate, unavailable
 from hames.store.guards import Gate, Witness, own_descriptors
@@ -29,7 +29,7 @@ QUICK_BYTES: Final = 64 * 2**20
 tells."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Survey:
     """A store that can be opened. `read_only` says why it cannot be written to. `newest_backup` is a path in
     `backups/` and when it was made, in seconds of the epoch; `backups_bytes` is what the removal of all `backups` would
@@ -52,7 +52,7 @@ class Survey:
     backups_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attendance:
     """A process that said it lives on the store; `alive` while it holds its lock. `pid` is 0 where it cannot be
     told."""

@@ -8,13 +8,14 @@ Rule 3: a session that another process may have moved is looked at again; one us
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from zlib import crc32
 
 import apsw
 
 from hames.core.commands import CancelTurn, CloseSession, Command, CreateSession, EndTurn, KeyRecord, Known, named_key
+from hames.core.records import record
 from hames.core.state import Turn, state_to_json, turn_to_json
 from hames.ports import Artifact, Committed, Lease, Owner
 from hames.protocol.chain import cursor
@@ -40,7 +41,7 @@ ENDING: Final = (EndTurn, CancelTurn, CloseSession)
 """Commands that are given the last room of a disk: they end what runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Held:
     """A session as the writer knows it; sure as long as no other process commits (`epoch`)."""
 
@@ -52,7 +53,7 @@ class Held:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scene:
     """What all transactions of a process share."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from zlib import crc32
 
 import apsw
 
 from hames.archive.findings import FindingKind
+from hames.core.records import record
 from hames.core.session import LIFECYCLE_EVENTS, Event, evolve, touched
 from hames.core.state import State, Turn
 from hames.protocol.chain import cursor, first_digest, next_digest
@@ -37,7 +37,7 @@ _DIFFERING: Final = ("digest", "checksum", "cursor")
 _FOLDED: Final = frozenset(type_.encode() for type_ in LIFECYCLE_EVENTS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """A row of the table of events."""
 
@@ -52,7 +52,7 @@ class Entry:
         return self.digest, self.crc, self.line
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Amends:
     """A proved event as its row should be, and which columns of the row are not."""
 

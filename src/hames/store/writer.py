@@ -15,13 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import apsw
 
+from hames.core.records import record
 from hames.core.times import rfc3339
 from hames.protocol.errors import HamesError, HarnessFault
 from hames.store.blobs import BlobFiles
@@ -58,7 +58,7 @@ Chore = Callable[[Transaction], bool]
 """Something that is done when nothing waits, a little at a time; True while there is more of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batch:
     """What a transaction gave: the outcome of each job, the heads that moved (0 of a session that was deleted), and the
     lines that moved them: session, first seq, lines."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
-from dataclasses import dataclass
 
+from hames.core.records import record
 from hames.ports import FileChange, Sandbox
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import split_lines, valid
@@ -25,7 +25,7 @@ CUT = "\\ Diff cut\n"
 BLOCK_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Before:
     """A file before the change: its digest, and its content unless it was too large to compare."""
 
@@ -80,6 +80,13 @@ def describe(path: str, before: Before | None, after: bytes) -> FileChange:
         after=hashlib.sha256(after).hexdigest(),
         diff=None if old is None or len(after) > DIFF_FILE_BYTES else diff(valid(path), old, after),
     )
+
+
+def removed(path: str, before: Before) -> FileChange:
+    """The change of the file `path` to none."""
+    old = before.content
+    text = None if old is None or len(old) > DIFF_FILE_BYTES else diff(valid(path), old, b"")
+    return FileChange(path=valid(path), kind="deleted", before=before.digest, after=None, diff=text)
 
 
 def diff(path: str, old: bytes, new: bytes) -> str | None:

@@ -5,10 +5,10 @@ Rule 1: sizes are bytes of UTF-8, lines end with a line feed; a character is nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hames.core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Clip:
     """What is left of a text: `lines` and `size` (bytes of UTF-8) of `text`, and whether anything is missing."""
 

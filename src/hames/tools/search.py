@@ -12,10 +12,10 @@ import os
 import posixpath
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 
 import anyio
 
+from hames.core.records import record
 from hames.ports import ProcessResult, ToolContext
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import valid
@@ -24,7 +24,7 @@ ENVIRONMENT = {"LC_ALL": "C"}
 """Patterns and order mean the same everywhere: bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where to search: a directory to run in, and in it one file or everything (`.`).
 
