@@ -73,7 +73,7 @@ async def test_a_client_that_takes_nothing_holds_up_no_turn_and_costs_bounded_me
     environ: Mapping[str, str], workspace: Path
 ) -> None:
     (workspace / "large.txt").write_text(f"{'x' * 100}\n" * 400)
-    script = "\n".join(['call read {"path": "large.txt"}'] * 60)
+    script = "\n".join(f'call read {{"path": "large.txt", "limit": {n + 300}}}' for n in range(60))
     async with serving(environ) as slow, serving(environ) as other:
         session_id = await slow.create(workspace)
         turn_id = "t-1"
