@@ -31,6 +31,7 @@ class ProviderSettings:
     key_source: str
     salt: bytes
     server: str | None = None
+    owner: str | None = None
 
 
 @record

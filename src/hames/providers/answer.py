@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from hames.core.conversation import Part, ReasoningDelta, Reply, TextDelta
+from hames.core.cost import Money
 from hames.core.redaction import redact, worth_hiding
 from hames.providers.surrogates import PairJoiner, without_surrogates
 
@@ -47,6 +48,11 @@ class Builder(Protocol):
 
     usage: Mapping[str, int] | None
     """As reported so far."""
+
+    @property
+    def cost(self) -> Money | None:
+        """What the provider says that it costs, so far."""
+        ...
 
     @property
     def finished(self) -> bool:

@@ -67,6 +67,7 @@ class MessageBuilder:
         self._model: str | None = None
         self._response_id: str | None = None
         self.usage: Mapping[str, int] | None = None
+        self.cost: None = None  # the vendor reports none
 
     @property
     def finished(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hames.core.conversation import ModelRequest, Part, Reply, StopReason
+from hames.core.cost import Money, reported_amount
 from hames.providers.answer import ErrorInAnswer, MalformedAnswer, Reader, Words, flatten_usage, named
 from hames.providers.chat_calls import CallFragments, NamelessCall
 from hames.providers.chat_echo import Echo
@@ -29,6 +30,10 @@ _STOPS: Mapping[str, StopReason] = {
     "max_tokens": "length",
     "content_filter": "content_filter",
 }
+
+
+_COSTS = frozenset({"cost", "cost_details"})
+"""Amounts among the counters: a whole one would be taken for a counter."""
 
 
 class ReplyBuilder:
@@ -49,7 +54,9 @@ class ReplyBuilder:
         self._refused = False
         self._model: str | None = None
         self._response_id: str | None = None
+        self._cost_currency = quirks.cost_currency
         self.usage: Mapping[str, int] | None = None
+        self.cost: Money | None = None
 
     @property
     def finished(self) -> bool:
@@ -118,6 +125,7 @@ class ReplyBuilder:
             model=self._model,
             response_id=self._response_id,
             parts=self._echo.parts(self._words.text, self._words.reasoning, calls),
+            cost=self.cost,
         )
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Part]:
@@ -169,6 +177,10 @@ class ReplyBuilder:
         self._response_id = named(chunk.get("id"))
 
     def _report(self, usage: Any) -> None:
+        if self._cost_currency is not None and isinstance(usage, dict):
+            if (amount := reported_amount(usage.get("cost"))) is not None:
+                self.cost = Money(amount, self._cost_currency)
+            usage = {name: value for name, value in usage.items() if name not in _COSTS}
         if counters := flatten_usage(usage):
             self.usage = counters
 

@@ -68,6 +68,7 @@ class ReplyBuilder:
         self._model: str | None = None
         self._response_id: str | None = None
         self.usage: Mapping[str, int] | None = None
+        self.cost: None = None  # the vendor reports none
 
     @property
     def finished(self) -> bool:

@@ -17,13 +17,14 @@ from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from hames.core.conversation import ModelRequest, Part, Reply
+from hames.core.cost import Money
 from hames.core.limits import DEFAULTS
 from hames.core.redaction import redact, worth_hiding
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import Refused
 from hames.providers.answer import Builder, ErrorInAnswer, MalformedAnswer, parse
 from hames.providers.failures import failed, read_error, read_error_bytes, redacted, refused_by_provider
-from hames.providers.http_route import ERROR_BYTES, HttpRoute, Want
+from hames.providers.http_route import ERROR_BYTES, NO_HEADERS, HttpRoute, Want
 from hames.providers.sse import MAX_EVENT_BYTES, SseParser
 from hames.providers.surrogates import without_surrogates
 
@@ -71,13 +72,22 @@ class HttpProvider:
     """A server at `base_url` (`https://host/v1`) that speaks `dialect`, with a credential or without.
 
     `key_source` names where the key comes from, never the key. `salt` is of the installation: fingerprints of
-    one key differ between two.
+    one key differ between two. `owner` is a label of whose it is.
 
     Raises:
         Refused: `base_url` or the key cannot be used (`invalid_config`).
     """
 
-    def __init__(self, dialect: Dialect, base_url: str, api_key: str | None, *, key_source: str, salt: bytes) -> None:
+    def __init__(
+        self,
+        dialect: Dialect,
+        base_url: str,
+        api_key: str | None,
+        *,
+        key_source: str,
+        salt: bytes,
+        owner: str | None = None,
+    ) -> None:
         url = _checked_url(base_url)
         self.name = dialect.name
         self._dialect = dialect
@@ -86,17 +96,25 @@ class HttpProvider:
         self.route: Mapping[str, Any] = {
             "provider": self.name,
             "baseUrl": url,
-            "credential": _credential(self._key, key_source, salt),
+            "credential": _credential(self._key, key_source, salt, owner),
         }
 
-    async def stream(self, request: ModelRequest, on_part: Callable[[Part], None], limits: ModelLimits) -> Reply:
-        """See `Provider.stream`."""
+    async def stream(
+        self,
+        request: ModelRequest,
+        on_part: Callable[[Part], None],
+        limits: ModelLimits,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Reply:
+        """See `Provider.stream`. `headers` go with this request, beside those of every one."""
         answer = _Answer(self._dialect.builder(request, self._key), on_part, self._key)
         try:
-            await self._route.exchange(self._dialect.path(request), self._dialect.body(request), limits, answer)
+            path, body = self._dialect.path(request), self._dialect.body(request)
+            await self._route.exchange(path, body, limits, answer, headers=headers)
             return answer.reply()
         except ProviderFailed as error:
-            error.usage = answer.usage
+            error.usage, error.cost = answer.usage, answer.cost
             raise
 
     async def models(self) -> Sequence[str]:
@@ -127,6 +145,10 @@ class _Answer:
     @property
     def usage(self) -> Mapping[str, int] | None:
         return self._builder.usage
+
+    @property
+    def cost(self) -> Money | None:
+        return self._builder.cost
 
     def begin(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
@@ -275,8 +297,9 @@ def _checked_key(api_key: str | None, key_source: str) -> str | None:
     return key
 
 
-def _credential(key: str | None, key_source: str, salt: bytes) -> Mapping[str, str]:
+def _credential(key: str | None, key_source: str, salt: bytes, owner: str | None) -> Mapping[str, str]:
     if key is None:
         return {"source": "none"}
     fingerprint = hashlib.blake2b(key.encode(), key=hashlib.blake2b(salt).digest(), digest_size=6).hexdigest()
-    return {"source": key_source, "fingerprint": fingerprint}
+    told = {"source": key_source, "fingerprint": fingerprint}
+    return told if owner is None else {**told, "owner": owner}

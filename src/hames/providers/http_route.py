@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -42,6 +42,8 @@ TAIL_MS = 5_000
 
 DRAIN_MS = 50
 """Wait for the end of a body whose content is whole: a connection that is closed before cannot be used again."""
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
 
 Want = Literal["more", "tail", "enough"]
 """What a sink wants next: more; the tail of an answer that is whole already; nothing."""
@@ -87,8 +89,16 @@ class HttpRoute:
         self._headers = headers
         self._client: httpx.AsyncClient | None = None
 
-    async def exchange(self, path: str, content: bytes | None, limits: ModelLimits, sink: Sink) -> None:
-        """POST `content` to `path`, or GET it for None, and feed the answer to `sink`.
+    async def exchange(
+        self,
+        path: str,
+        content: bytes | None,
+        limits: ModelLimits,
+        sink: Sink,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        """POST `content` to `path`, or GET it for None, and feed the answer to `sink`. `headers` are of this one.
 
         Raises:
             ProviderFailed: no answer, an answer that is no success, a limit, or what the sink raised.
@@ -104,7 +114,7 @@ class HttpRoute:
                     "GET" if content is None else "POST",
                     self._base_url + path,
                     content=content,
-                    headers={**_headers(content is not None), **self._headers},
+                    headers={**headers, **_headers(content is not None), **self._headers},
                     extensions={"trace": run.trace},
                 ) as response:
                     await run.receive(response)

@@ -1,0 +1,111 @@
+"""What a person sees of costs, and the file of models that an operator writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.command import Cli
+from e2e.driver import compatible
+from fake import anthropic
+from fake.answers import text
+from fake.provider import FakeProvider
+
+PRICES = {"input": "1", "cachedInput": "0.1", "output": "10"}
+
+
+def models_file(directory: Path, **row: Any) -> str:
+    """A file that knows `fake-model`, at any address."""
+    path = directory / "models.json"
+    card = {"name": "mine", "currency": "USD", "models": {"fake-model": {"prices": PRICES, **row}}}
+    path.write_text(json.dumps({"version": "7", "cards": [card]}))
+    return str(path)
+
+
+def test_a_run_and_its_session_tell_the_same_estimate_and_by_which_prices(
+    hames: Cli, fake: FakeProvider, tmp_path: Path
+) -> None:
+    fake.script(text("hi"))
+    env = compatible(fake.url, HAMES_MODELS_FILE=models_file(tmp_path))
+
+    record = hames("run", "--json", "go", env=env).record
+    shown = hames("sessions", "show", record["sessionId"])
+
+    # 6 of 10 tokens of input were not cached, and 5 were said.
+    total = record["usage"]["inclusive"]
+    assert total["cost"]["estimated"]["amount"] == "0.0000564"
+    assert total["cost"]["estimated"]["rateCards"][0]["name"] == "mine"
+    assert "about 0.0000564 USD, estimated by list prices (mine 7)" in shown.out
+
+
+def test_a_cost_that_the_provider_reports_is_told_as_such(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(text("hi", usage={"prompt_tokens": 1, "completion_tokens": 1, "cost": 0.25}))
+    env = compatible(fake.url, HAMES_COMPATIBLE_SERVER="openrouter")
+
+    record = hames("run", "--json", "go", env=env).record
+    shown = hames("sessions", "show", record["sessionId"])
+
+    assert record["usage"]["direct"]["cost"] == {"reported": {"amount": "0.25", "currency": "USD"}}
+    assert "0.25 USD, as the provider reported it" in shown.out
+
+
+def test_without_prices_the_reason_is_told_and_no_amount(hames: Cli, fake: FakeProvider) -> None:
+    fake.script(text("hi"))
+
+    record = hames("run", "--json", "go", env=compatible(fake.url)).record
+    shown = hames("sessions", "show", record["sessionId"])
+
+    assert record["usage"]["direct"]["costReason"] == "unsupported_pricing"
+    assert "not known (unsupported_pricing)" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "No such file or directory"),
+        ("{", "is not JSON"),
+        ("[]", "the document must be an object"),
+        (
+            '{"version": "1", "cards": [{"name": "c", "models": {"m": {"window": 1}}}]}',
+            "cards[0].models.m has a member",
+        ),
+        (" " * (4 * 2**20 + 1), "is larger than 4194304 bytes"),
+    ],
+)
+def test_a_file_of_models_that_is_not_good_is_refused_before_anything_runs(
+    hames: Cli, fake: FakeProvider, tmp_path: Path, content: str | None, told: str
+) -> None:
+    path = tmp_path / "models.json"
+    if content is not None:
+        path.write_text(content)
+
+    done = hames("run", "--json", "go", env=compatible(fake.url, HAMES_MODELS_FILE=str(path)))
+
+    assert done.code == 64
+    assert done.record["error"]["kind"] == "invalid_config"
+    assert str(path) in done.record["error"]["message"]
+    assert told in done.record["error"]["message"]
+    assert fake.requests == []
+    assert hames("sessions", "list").out == ""
+
+
+def test_the_file_of_models_is_named_by_an_absolute_path(hames: Cli, fake: FakeProvider) -> None:
+    done = hames("run", "--json", "go", env=compatible(fake.url, HAMES_MODELS_FILE="models.json"))
+
+    assert done.code == 64
+    assert "must be named by an absolute path" in done.record["error"]["message"]
+
+
+def test_where_a_request_must_say_how_long_its_answer_may_get_the_window_is_thought_of(hames: Cli) -> None:
+    with FakeProvider(wire=anthropic.Messages(), api_key="a-key") as fake:
+        fake.script(anthropic.text("hi"), anthropic.text("hi"))
+        env = {"HAMES_ANTHROPIC_BASE_URL": fake.url, "HAMES_ANTHROPIC_API_KEY": "a-key"}
+        for model in ("claude-haiku-4-5-20251001", "claude-sonnet-4-6"):
+            assert hames("run", "--model", f"anthropic/{model}", "go", env=env).code == 0
+
+        # A fifth of 200,000; all that the model gives, of a window of a million.
+        assert [request.body["max_tokens"] for request in fake.requests] == [40_000, 64_000]
+        assert fake.refusals == []
