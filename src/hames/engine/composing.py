@@ -32,8 +32,9 @@ from hames.core.conversation import AssistantMessage
 from hames.core.framing import FRAME
 from hames.core.profiles import Profile, profile_of
 from hames.engine.attempt import Attempt
-from hames.ports import Sandbox
+from hames.ports import Equipment, Sandbox
 from hames.protocol.errors import ToolFailed
+from hames.protocol.jsontext import clean_text
 
 HEAD_BYTES: Final = 1024
 """Of the HEAD of a checkout: more than a name of a branch takes."""
@@ -95,14 +96,14 @@ async def _parts(attempt: Attempt) -> tuple[Part, ...]:
     """The parts as they would be composed now, in their order."""
     snapshot = attempt.snapshot
     instructions = snapshot.get("instructions")
-    session = (Part("session", instructions),) if instructions else ()
+    session = (Part("session", clean_text(instructions)),) if instructions else ()
     if snapshot["mode"] == "strict":
         return (Part("agent", FRAME), *session)
     profile = _profile(attempt)
-    place = await anyio.to_thread.run_sync(
-        _look, attempt.equipment.sandbox, snapshot["workspace"]["path"], snapshot["cwd"], profile.documents
+    looked = await anyio.to_thread.run_sync(
+        _look, attempt.equipment, snapshot["workspace"]["path"], snapshot["cwd"], profile.documents
     )
-    return (Part("agent", f"{profile.prompt}\n{FRAME}"), *place, *session)
+    return (Part("agent", f"{profile.prompt}\n{FRAME}"), *looked, *session)
 
 
 def today() -> str:
@@ -110,10 +111,10 @@ def today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def _look(sandbox: Sandbox, workspace: str, cwd: str, names: Sequence[str]) -> tuple[Part, ...]:
+def _look(equipment: Equipment, workspace: str, cwd: str, names: Sequence[str]) -> tuple[Part, ...]:
     """The environment, and the documents from the root of the checkout, else of the workspace, to `cwd`. Blocking: a
     disk may be slow."""
-    directories = _up(workspace, cwd)
+    sandbox, directories = equipment.sandbox, _up(workspace, cwd)
     checkout: Checkout | None = None
     for place, directory in enumerate(directories):
         checkout = _checkout(sandbox, directory)
@@ -121,9 +122,15 @@ def _look(sandbox: Sandbox, workspace: str, cwd: str, names: Sequence[str]) -> t
             directories = directories[: place + 1]
             break
     host = os.uname()
-    where = environment(cwd=cwd, system=f"{host.sysname} ({host.machine})", date=today(), checkout=checkout)
+    where = environment(
+        cwd=cwd,
+        system=f"{host.sysname} ({host.machine})",
+        date=today(),
+        checkout=checkout,
+        cutoff=equipment.cutoff,
+    )
     paths = [f"{directory}/{name}" for directory in reversed(directories) for name in names]
-    found = [_find(sandbox, path, os.path.relpath(path, workspace)) for path in paths]
+    found = [_find(equipment, path, os.path.relpath(path, workspace)) for path in paths]
     return (where, *documents([file for file in found if file is not None]))
 
 
@@ -149,13 +156,14 @@ def _checkout(sandbox: Sandbox, directory: str) -> Checkout | None:
     return None
 
 
-def _find(sandbox: Sandbox, path: str, name: str) -> Found | None:
+def _find(equipment: Equipment, path: str, name: str) -> Found | None:
     """The file at `path`, under the name that it is shown by; None where there is none."""
     try:
-        data, size = _beginning(sandbox, path, DOCUMENT_BYTES + 1)
+        data, size = _beginning(equipment.sandbox, path, DOCUMENT_BYTES + 1)
     except ToolFailed as failed:
         return None if failed.kind in ABSENT else Found(name, problem=failed.kind)
-    return Found(name, data, size)
+    shown = equipment.hide(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return Found(name, shown, size + len(shown) - len(data))
 
 
 def _beginning(sandbox: Sandbox, path: str, most_bytes: int) -> tuple[bytes, int]:
