@@ -185,7 +185,7 @@ def test_a_callback_that_calls_the_client_is_told_so(environ: Mapping[str, str],
 
         with session.events(on_delta=call) as events:
             next(events)
-            session.submit("say hello")
+            session.submit("wait 500\nsay hello")  # a preview that comes at once may find its reader behind
             for event in events:
                 if event["type"] == "turn.completed":
                     break
