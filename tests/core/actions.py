@@ -43,7 +43,14 @@ ACTIONS: Mapping[str, tuple[int, Choices]] = {
     "close": (1, {"again": (True, True, False)}),
     "reopen": (1, {}),
     "start": (7, {"stale": SELDOM, "again": SELDOM}),
-    "record": (5, {"stale": SELDOM, "pick": PICK, "what": ("step", "calls", "results", "late", "odd", "shorter")}),
+    "record": (
+        5,
+        {
+            "stale": SELDOM,
+            "pick": PICK,
+            "what": ("step", "calls", "results", "late", "odd", "shorter", "composed", "changed", "changed"),
+        },
+    ),
     "boundary": (4, {"stale": SELDOM, "pick": PICK}),
     "end": (
         5,

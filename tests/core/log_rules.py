@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from hames.core.session import Event
@@ -18,6 +19,7 @@ class Facts:
     requests: int = 0
     reported: int = 0
     counters: dict[str, int] = field(default_factory=dict)
+    costs: list[Any] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
 
@@ -169,6 +171,7 @@ class LogRules:
             case "usage.recorded":
                 facts = self.facts[turn_id]
                 facts.reported += 1
+                facts.costs.append(data.get("cost", {}).get("reported", {}).get("amount"))
                 for name, value in data["counters"].items():
                     facts.counters[name] = facts.counters.get(name, 0) + value
             case "tool.completed" if turn_id:
@@ -182,6 +185,11 @@ class LogRules:
         total = data["usage"]["direct"]
         assert total["counters"] == facts.counters, "counters are sums of what was reported, and of nothing else"
         assert (total["requests"], total["reported"]) == (facts.requests, facts.reported)
+        is_whole = facts.requests == facts.reported > 0 and None not in facts.costs
+        assert ("cost" in total) == is_whole, "a cost is told when every request has one, and only then"
+        if is_whole:
+            assert Decimal(total["cost"]["reported"]["amount"]) == sum(map(Decimal, facts.costs))
+        assert ("costReason" in total) == (facts.requests > 0 and not is_whole)
         assert data["evidence"]["calls"] == facts.calls
         assert data["evidence"]["files"] == facts.files
 

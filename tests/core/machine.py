@@ -34,10 +34,20 @@ from hames.core.commands import (
     UpdateTurn,
 )
 from hames.core.compaction import Replacement, plan_cut
+from hames.core.composition import Composition, Part, compose_data
 from hames.core.context import Conversation
 from hames.core.conversation import Message, history_faults
 from hames.core.session import Event
 from hames.protocol.errors import Refused
+
+COSTS: tuple[Mapping[str, Any], ...] = (
+    {"cost": {"reported": {"amount": "0.1", "currency": "USD"}}},
+    {"cost": {"reported": {"amount": "0.2", "currency": "USD"}}},
+    {"costReason": "missing_provider_detail"},
+    {"cost": {"reported": {"amount": "0.000001", "currency": "USD"}}},
+    {},
+)
+"""What is known of the cost of one request after another; the last is of a build that knew no prices."""
 
 ROOM = 4
 """The queue's limit here: small, so that it is reached."""
@@ -278,6 +288,8 @@ class Machine:
                 self._begin_anew(event)
                 continue
             self.conversation.apply(event)
+            if event.type == "context.composed":
+                self.sent = ()  # changes that were told before are not told again
             if event.type == "step.started":
                 sent, self.sent = self.sent, self.conversation.messages()
                 if sent:
@@ -290,9 +302,16 @@ class Machine:
         """Fold as a process does that comes now; what stays reads as it did."""
         before = {group.seq: group for group in self.conversation.groups()}
         replacement = Replacement.of(event)
+        base = self.conversation.composition
         self.conversation, self.sent = Conversation(replacement=replacement), ()
+        composed_at = self.ledger.state.composed_at
+        assert composed_at == (0 if base is None else base.seq)
+        if 0 < composed_at < replacement.read_from:
+            self.conversation.composition = Composition.of(self.ledger.events[composed_at - 1])
         for each in self.ledger.events[replacement.read_from - 1 : event.seq]:
             self.conversation.apply(each)
+        again = self.conversation.composition
+        assert (again and again.parts) == (base and base.parts), "what goes beside it is as it was"
         first, *rest = self.conversation.groups()
         assert first.messages[0].text == replacement.text
         assert rest == [group for seq, group in before.items() if seq and replacement.keeps(seq)]
@@ -327,6 +346,12 @@ class Machine:
                 return self._results()
             case "shorter":
                 return [self._shorter()]
+            case "composed":
+                parts = [Part("agent", "Agent."), Part("document", f"Of {self.number}.", "AGENTS.md")]
+                return [*self._results(), Draft("context.composed", compose_data("p", "m", "model", "other", parts))]
+            case "changed":
+                data = {"kind": "changed", **Part("document", f"Since {self.number}.", "AGENTS.md").data()}
+                return [*self._results(), Draft("resources.changed", data)]
             case "late":
                 return [
                     self._result("c0", "ok"),
@@ -358,7 +383,8 @@ class Machine:
             data = {"callId": call, "providerCallId": f"p{call}", "tool": "read", "arguments": "{}", **step}
             drafts.append(Draft("tool.requested", data))
         if self.steps % 3:
-            drafts.append(Draft("usage.recorded", {"counters": {"in": self.steps, f"odd{self.steps % 2}": 1}}))
+            counters = {"in": self.steps, f"odd{self.steps % 2}": 1}
+            drafts.append(Draft("usage.recorded", {"counters": counters, **COSTS[self.steps % len(COSTS)]}))
         return [*drafts, Draft("step.completed", {**step, "stopReason": "stop"})]
 
     def _result(self, call: str, outcome: str) -> Draft:

@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 from core.machine import Machine
 from core.story import Story, slots
 from core.walk import walk
-from hames.core.context import (
-    INTERRUPTED,
-    Conversation,
-)
+from hames.core.composition import Part
+from hames.core.context import Conversation
 from hames.core.conversation import (
     AssistantMessage,
     ToolResult,
     UserMessage,
     history_faults,
 )
+from hames.core.entries import INTERRUPTED
 from hames.core.plan import AskModel, Complete, LimitReached, StopAtLimit, TurnBounds, next_step
 from hames.protocol.events import CONVERSATION_TYPES
 
@@ -175,6 +174,12 @@ def test_events_in_any_order_give_a_sendable_history(types: list[str], names: in
             "outcome": "ok",
             "effect": "read",
             "error": {"kind": "internal"},
+            "provider": "fake",
+            "model": "m",
+            "parts": [Part("agent", "Agent.").data()],
+            "source": "document",
+            "path": f"{number % names}.md",
+            "kind": "changed",
         }
         story.tell(type_, f"t{number % names}", **data)
 

@@ -145,6 +145,7 @@ MUTANTS = (
         "replaced_at=event.seq, compact=None",
         "compact=state.compact",
     ),
+    Mutant("what was composed is not found again", session, "composed_at=event.seq", "composed_at=0"),
     Mutant("a wish is noted twice", decide, "if state.compact is None else ()", ""),
     Mutant("the fold is of nothing", session, '"digest": state.digest()', '"digest": ""'),
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from hames.core.plan import (
     SettleCancelled,
     SettleFailed,
     StopAtLimit,
+    TellOfLoop,
     TurnBounds,
+    loop_in,
     next_step,
     plan_recovery,
 )
@@ -188,3 +191,37 @@ def test_a_turn_whose_log_was_cut_does_not_go_on(started: dict[str, str], unknow
     plan = plan_recovery(progress, cancelled=False, recover="continue")
 
     assert plan == SettleFailed("damaged", unknown)
+
+
+ROUNDS = st.lists(st.sampled_from("abc"), max_size=12)
+
+
+@given(ROUNDS, st.integers(1, 3), st.integers(2, 4), st.data())
+def test_a_loop_is_found_at_the_end_whatever_stands_before(
+    before: list[str], period: int, repeats: int, data: st.DataObject
+) -> None:
+    once = data.draw(st.lists(st.sampled_from("xyz"), min_size=period, max_size=period))
+
+    found = loop_in([*before, *once * repeats], repeats)
+
+    assert 0 < found <= period
+
+
+@given(ROUNDS, st.integers(2, 4))
+def test_what_is_called_a_loop_is_one(rounds: list[str], repeats: int) -> None:
+    period = loop_in(rounds, repeats)
+
+    if period:
+        newest = rounds[-period * repeats :]
+        assert newest == newest[:period] * repeats
+    assert loop_in(rounds, 0) == 0
+
+
+def test_a_loop_is_told_of_once_and_then_ends_the_turn() -> None:
+    bounds = replace(BOUNDS, loop_repeats=3)
+    rounds = ["a"] * 3
+
+    assert next_step(Progress("t1", rounds=rounds), bounds) == TellOfLoop(1, 3)
+    again = next_step(Progress("t1", rounds=rounds, loops=1, text="Hm."), bounds)
+    assert again == StopAtLimit(LimitReached("loopRepeats", 3, 6), "Hm.")
+    assert next_step(Progress("t1", rounds=rounds), BOUNDS) == AskModel(1, fallback=False)

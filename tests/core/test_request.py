@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.story import Story
-from hames.core.context import slot_text
+from hames.core.composition import Part
 from hames.core.conversation import ToolSpec, history_faults
+from hames.core.framing import slot_text
 from hames.core.request import compose, request_digest, system_prompt
 
 ROLES = st.sampled_from(["command", "context", "quoted"])
@@ -55,10 +56,11 @@ def test_a_label_is_quoted_and_a_slot_without_role_is_a_command() -> None:
     ],
 )
 def test_later_instructions_stand_later(session: str | None, call: str | None, order: list[str]) -> None:
-    text = system_prompt("/work/src", session, call)
+    parts = [Part("agent", "Of the agent."), *([Part("session", session)] if session else [])]
 
-    assert "The working directory is /work/src." in text
-    assert [part.rpartition("\n")[2] for part in text.split("\n\n")[1:]] == order
+    text = system_prompt(parts, call)
+
+    assert [part.rpartition("\n")[2] for part in text.split("\n\n")] == ["Of the agent.", *order]
 
 
 TOOLS = (ToolSpec("read", "Reads.", {"type": "object"}),)

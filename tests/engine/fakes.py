@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import anyio
 import anyio.lowlevel
 
+from hames.core.catalog import ModelFacts
 from hames.core.commands import Command
 from hames.core.conversation import (
     CallDelta,
@@ -24,6 +25,7 @@ from hames.core.conversation import (
     UserMessage,
     history_faults,
 )
+from hames.core.cost import Money, Prices
 from hames.core.limits import TURN_LIMITS
 from hames.ports import (
     Committed,
@@ -38,7 +40,7 @@ from hames.ports import (
     ToolContext,
     ToolOutcome,
 )
-from hames.protocol.errors import HarnessFault
+from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.store import MemoryStore
 from hames.store.ticket import Ticket
 
@@ -118,6 +120,7 @@ class FakeProvider:
         self.requests: list[ModelRequest] = []
         self.faults: list[str] = []
         self.usage: Mapping[str, int] | None = {"total_tokens": 3}
+        self.cost: Money | None = None
         self.cancelled = 0
         self._serial = 0
 
@@ -161,7 +164,7 @@ class FakeProvider:
                 case BaseException():
                     raise step
         reason = stop or ("tool_calls" if calls else "stop")
-        return Reply(text, reasoning, tuple(calls), reason, reason, self.usage, "fake-1", None)
+        return Reply(text, reasoning, tuple(calls), reason, reason, self.usage, "fake-1", None, cost=self.cost)
 
     async def models(self) -> Sequence[str]:
         return ["fake"]
@@ -229,12 +232,42 @@ def waiting(gate: Gate, *, deaf: bool = False) -> Body:
 # --- the world ----------------------------------------------------------------------------------------------
 
 
+class FakeFile:
+    """A file of a `FakeSandbox`."""
+
+    def __init__(self, path: str, content: bytes) -> None:
+        self.path = path
+        self.size = len(content)
+        self._content = content
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._content[offset : offset + length]
+
+    def close(self) -> None:
+        return
+
+
 class FakeSandbox:
-    """A sandbox that no fake tool uses."""
+    """A sandbox that no fake tool uses. It has these `files`, by absolute path; one that is a text is a failure of this
+    kind."""
 
     name = "none"
     guarantees: Mapping[str, str] = {}
-    open = resolve = replace = directory = None
+    resolve = replace = None
+
+    def __init__(self, files: Mapping[str, bytes | str]) -> None:
+        self.files = files
+
+    def open(self, path: str) -> FakeFile:
+        content = self.files.get(path, "not_found")
+        if isinstance(content, str):
+            raise ToolFailed(content, f"{path}: {content}")
+        return FakeFile(path, content)
+
+    def directory(self, path: str | None) -> str:
+        if not any(name.startswith(f"{path}/") for name in self.files):
+            raise ToolFailed("not_found", f"{path} is no directory")
+        return str(path)
 
     async def aclose(self) -> None:
         return
@@ -272,15 +305,26 @@ class FakeWorld:
         self.tools = tools
         self.broken: HarnessFault | None = None
         self.window_tokens: int | None = None
+        self.prices: dict[str, Prices] = {}
+        self.files: Mapping[str, bytes | str] = {}
+        self.cwd = "/work"
+
+    async def unlock(self, model: str | None) -> None:
+        return
+
+    async def prove(self, backend: str | None) -> None:
+        return
 
     def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
         limits = {name: self.limits[name] for name in TURN_LIMITS} | {"fallback": True} | wish.get("limits", {})
-        return {
+        told = {"instructions": wish["instructions"]} if "instructions" in wish else {}
+        return told | {
             "version": 1,
             "workspace": {"path": "/work", "device": 1, "inode": 2},
-            "cwd": "/work",
+            "cwd": self.cwd,
             "mode": wish.get("mode", "default"),
             "model": self.route("fake"),
+            "sandbox": {"backend": "none"},
             "limits": limits,
         }
 
@@ -289,6 +333,9 @@ class FakeWorld:
 
     def mismatches(self, snapshot: Mapping[str, Any]) -> list[Mismatch]:
         return []
+
+    def facts(self, provider: str, model: str) -> ModelFacts | None:
+        return ModelFacts(prices=self.prices.get(model))
 
     def provider(self, name: str | None) -> FakeProvider:
         return self.fake
@@ -303,9 +350,11 @@ class FakeWorld:
         if self.broken is not None:
             raise self.broken
         tools: list[Tool] = [*self.tools]
-        sandbox: Any = FakeSandbox()
+        sandbox: Any = FakeSandbox(self.files)
         model = snapshot["model"]["model"]
-        return Equipment(self.fake, model, sandbox, tools, {"network": "full"}, self.window_tokens)
+        return Equipment(
+            self.fake, model, sandbox, tools, {"network": "full"}, self.window_tokens, prices=self.prices.get(model)
+        )
 
     async def aclose(self) -> None:
         return

@@ -167,6 +167,8 @@ class Cluster:
         self.provider = FakeProvider()
         self.tools = tools
         self.limits = limits
+        self.files: dict[str, bytes | str] = {}
+        """Of the workspace `/work`, which all share: see `FakeSandbox`."""
         self.processes: list[Process] = []
         self._tasks = tasks
         self._eye = MemoryStore(self.disk)
@@ -181,6 +183,7 @@ class Cluster:
     async def _run_process(self, *, task_status: TaskStatus[Process]) -> None:
         store = FaultyStore(self.disk, limits=self.limits, reaper=lambda: ReaperRecord(1, 1, "/socket"))
         world = FakeWorld(self.provider, self.tools, self.limits)
+        world.files = self.files
         process: Process | None = None
         try:
             async with anyio.create_task_group() as tasks:

@@ -93,6 +93,10 @@ def content_of(data: bytes, media_type: str, name: str | None = None) -> Content
     return Content(sha256(data).digest(), data, media_type, name)
 
 
+HANDLE: Final = "artifact:"
+"""How the name begins by which a model reads an artifact. A file that is called so is `./artifact:…`."""
+
+
 def artifact_id(digest: bytes) -> str:
     """The id of the artifact whose content has this SHA-256: half of it, which is enough within a session."""
     return f"a-{digest.hex()[:32]}"

@@ -2,7 +2,8 @@
 
 Rule 1: whatever happened, `messages` gives a history without faults: a call without a result gets one, an
 empty message is left out, what was interrupted is said.
-Rule 2: what was sent once is sent again byte for byte, so prompt prefixes stay stable.
+Rule 2: what was sent once is sent again byte for byte, so prompt prefixes stay stable, until what goes beside the
+conversation is composed anew: what was told of its changes goes with that (`core/composition.py`).
 Rule 3: slots keep their roles: context and quoted text are delimited so that they cannot close their own
 delimiter, and a role is never raised by what a text says (AH-INV-3).
 """
@@ -10,49 +11,30 @@ delimiter, and a role is never raised by what a text says (AH-INV-3).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from hames.core.artifacts import size_bytes
 from hames.core.compaction import Group, Replacement
 from hames.core.composition import Composition, shown_change
 from hames.core.conversation import (
-    AssistantMessage,
     Message,
-    Picture,
     ToolCall,
     ToolResult,
-    UserMessage,
 )
+from hames.core.cost import add_amounts, usd
+from hames.core.entries import Answer, Said, add_to, round_of
 from hames.core.framing import slot_text
+from hames.core.limits import LIMITS
 from hames.core.pictures import Pictures
-from hames.core.plan import Progress
+from hames.core.plan import LONGEST_PERIOD, Progress
+from hames.core.prefix import Prefix
 from hames.core.session import Event
-from hames.core.signed import joined
 
-INTERRUPTED = "The call was interrupted before it gave a result."
-
-
-@dataclass(slots=True)
-class _Said:
-    seq: int
-    from_seq: int
-    text: str
-    turn_id: str
-    images: tuple[Picture, ...] = ()
-    is_change: bool = False
-    """Nobody said it: it tells of a change beside the conversation."""
-
-
-@dataclass(slots=True)
-class _Answer:
-    seq: int
-    turn_id: str
-    is_kept: bool = True
-    text: str = ""
-    calls: list[ToolCall] = field(default_factory=list)
-    results: dict[str, ToolResult] = field(default_factory=dict)
-    parts: Mapping[str, Any] = field(default_factory=dict)
+REPEATED = """\
+[Your last steps made the same calls again and again, with the same results. Doing it once more will not help: try
+another way, or say what keeps you from going on.]"""
+ROUNDS = LONGEST_PERIOD * LIMITS["loopRepeats"].maximum
+"""Rounds of calls that are remembered to find a loop."""
 
 
 class Conversation:
@@ -67,18 +49,20 @@ class Conversation:
         self.composition: Composition | None = None
         """What the model is told beside it; given from outside where its event is before the first."""
         self._replacement = replacement
-        self._entries: list[_Said | _Answer] = []
+        self._entries: list[Said | Answer] = []
         if replacement is not None:
-            self._entries.append(_Said(0, 0, replacement.text, ""))
+            self._entries.append(Said(0, 0, replacement.text, ""))
         self._pictures = pictures or Pictures()
         self._inputs: dict[str, tuple[int, Sequence[Mapping[str, Any]]]] = {}
         self._instructions: dict[str, str] = {}
         self._steers: dict[str, tuple[int, Sequence[Mapping[str, Any]]]] = {}
-        self._answer: _Answer | None = None
-        self._calls: dict[str, _Answer] = {}
+        self._answer: Answer | None = None
+        self._calls: dict[str, Answer] = {}
         self._notes: list[tuple[int, str]] = []
         self._settled: list[Message] = []
         self._settled_entries = 0
+        self.prefix = Prefix()
+        """Of the messages that can no longer change."""
 
     def apply(self, event: Event) -> None:
         """Fold `event`; types that are not of the conversation only move `seq`."""
@@ -96,34 +80,18 @@ class Conversation:
         """The history, sendable: see `history_faults`."""
         messages = self._settled[:]
         for entry in self._entries[self._settled_entries :]:
-            self._add(messages, entry)
+            add_to(messages, entry)
         return tuple(messages)
-
-    def _add(self, messages: list[Message], entry: _Said | _Answer) -> None:
-        last = messages[-1] if messages else None
-        if isinstance(entry, _Said):
-            if entry.text and isinstance(last, UserMessage):
-                # Several providers refuse two user messages in a row.
-                messages[-1] = UserMessage(f"{last.text}\n\n{entry.text}", (*last.images, *entry.images))
-            elif entry.text:
-                messages.append(UserMessage(entry.text, entry.images))
-        elif entry.text.strip() or entry.calls:
-            answer = AssistantMessage(entry.text, tuple(entry.calls), entry.parts)
-            if isinstance(last, AssistantMessage):
-                messages[-1] = joined(last, answer)  # the provider had paused
-            else:
-                messages.append(answer)
-            messages += [self._result(entry, call) for call in entry.calls]
 
     def groups(self) -> list[Group]:
         """The history in pieces that may be left out, oldest first; see `core/compaction.py`."""
         groups: list[Group] = []
         for entry in self._entries:
             messages: list[Message] = []
-            self._add(messages, entry)
+            add_to(messages, entry)
             if not messages:
                 continue
-            if isinstance(entry, _Answer):
+            if isinstance(entry, Answer):
                 is_whole = entry is not self._answer or (self._is_asked and len(entry.results) == len(entry.calls))
                 groups.append(Group(entry.seq, entry.seq, False, entry.turn_id, tuple(messages), is_whole))
                 continue
@@ -159,21 +127,21 @@ class Conversation:
         Returns how many they are: all up to the newest answer that is whole and has been answered by something.
         """
         for place in range(len(self._entries) - 1, self._settled_entries - 1, -1):
-            entry = self._entries[place]
-            if isinstance(entry, _Answer) and entry is not self._answer and len(entry.results) == len(entry.calls):
+            entry, behind = self._entries[place], self._entries[place + 1 : place + 2]
+            if isinstance(entry, Said) or entry is self._answer or len(entry.results) < len(entry.calls):
+                continue
+            # After a pause an answer grows by the one behind it.
+            if entry.calls or (behind and isinstance(behind[0], Said)):
                 entries, self._entries = self._entries, self._entries[: place + 1]
                 self._settled = list(self.messages())
                 self._entries, self._settled_entries = entries, place + 1
+                self.prefix.grow(self._settled)
                 break
         return len(self._settled)
 
     def progress_open(self) -> dict[str, ToolCall]:
         """Calls of the running turn that have no result, in order."""
         return {} if self.progress is None else dict(self.progress.open)
-
-    def _result(self, answer: _Answer, call: ToolCall) -> ToolResult:
-        found = answer.results.get(call.call_id)
-        return found or ToolResult(call.call_id, call.provider_id, call.tool, INTERRUPTED, is_error=True)
 
     # One handler an event type; each is told of what happened and changes nothing else.
 
@@ -281,6 +249,18 @@ class Conversation:
             self.progress.cut = self.progress.cut or (data.get("error") or {}).get("kind") == "limit_exceeded"
             if not self.progress.open and self.progress.phase == "called":
                 self.progress.phase = "ask"
+                self.progress.rounds = [*self.progress.rounds[1 - ROUNDS :], round_of(answer)]
+
+    def _on_used(self, event: Event) -> None:
+        if self.progress is not None:
+            self.progress.cost_usd = add_amounts(self.progress.cost_usd, usd(event.data.get("cost", {})))
+
+    def _on_loop(self, event: Event) -> None:
+        if self.progress is not None:
+            self.progress.rounds = []
+            self.progress.loops += 1
+        if self._keeps(event.seq):
+            self._entries.append(Said(event.seq, event.seq, REPEATED, event.turn_id or ""))
 
     def _on_recovered(self, event: Event) -> None:
         if event.data.get("action") == "cut" and self.progress is not None:
@@ -308,26 +288,27 @@ class Conversation:
             slots, images = self._pictures.said(slots)
             text = "\n\n".join(part for part in (*(note for _, note in notes), slot_text(slots)) if part)
             first = min([from_seq, *(seq for seq, _ in notes)])
-            self._entries.append(_Said(event.seq, first, text, turn_id, images))
+            self._entries.append(Said(event.seq, first, text, turn_id, images))
         self._answer = None
         if self.progress is not None and self.progress.phase == "final":
             self.progress.phase = "ask"
 
     def _on_composed(self, event: Event) -> None:
         self.composition = Composition.of(event)
-        kept = [entry for entry in self._entries if not (isinstance(entry, _Said) and entry.is_change)]
+        kept = [entry for entry in self._entries if not (isinstance(entry, Said) and entry.is_change)]
         if len(kept) < len(self._entries):
             self._entries, self._settled, self._settled_entries = kept, [], 0
+            self.prefix = Prefix()
 
     def _on_resource(self, event: Event) -> None:
         if self.composition is not None and self._keeps(event.seq):
             self.composition = self.composition.after(event.data)
             text, turn_id = shown_change(event.data), event.turn_id or ""
-            self._entries.append(_Said(event.seq, event.seq, text, turn_id, is_change=True))
+            self._entries.append(Said(event.seq, event.seq, text, turn_id, is_change=True))
 
-    def _answering(self, event: Event) -> _Answer:
+    def _answering(self, event: Event) -> Answer:
         if self._answer is None:
-            self._answer = _Answer(event.seq, event.turn_id or "", self._keeps(event.seq))
+            self._answer = Answer(event.seq, event.turn_id or "", self._keeps(event.seq))
             if self._answer.is_kept:
                 self._entries.append(self._answer)
         return self._answer
@@ -352,6 +333,8 @@ _HANDLERS = {
     "step.completed": Conversation._on_step_completed,
     "tool.started": Conversation._on_tool_started,
     "tool.completed": Conversation._on_tool_completed,
+    "loop.detected": Conversation._on_loop,
+    "usage.recorded": Conversation._on_used,
     "turn.completed": Conversation._on_ended,
     "turn.failed": Conversation._on_ended,
     "turn.cancelled": Conversation._on_ended,

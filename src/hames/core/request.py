@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
-from typing import Final
+from dataclasses import replace
+from typing import Final, Literal
 
 from hames.core.composition import Part, shown_document
 from hames.core.context import Conversation
 from hames.core.conversation import ModelRequest, ToolSpec, UserMessage
+from hames.core.prefix import Prefix
 from hames.protocol.jsontext import dumps
 
 ABOUT_DOCUMENTS: Final = """\
@@ -38,6 +39,7 @@ def compose(
     system: str,
     tools: tuple[ToolSpec, ...],
     fallback: bool,
+    max_output_tokens: int | None = None,
 ) -> ModelRequest:
     """The request of the next step. As a fallback it says so, and forbids tools."""
     messages = conversation.messages()
@@ -48,9 +50,11 @@ def compose(
             messages = (*messages[:-1], UserMessage(f"{last.text}\n\n{note}", last.images))
         else:
             messages = (*messages, UserMessage(note))
-    return ModelRequest(model, system, messages, tools, "none" if fallback else "auto")
+    choice: Literal["auto", "none"] = "none" if fallback else "auto"
+    return ModelRequest(model, system, messages, tools, choice, max_output_tokens=max_output_tokens)
 
 
-def request_digest(request: ModelRequest) -> str:
-    """SHA-256 over the neutral request: equal requests are equal in the log."""
-    return sha256(dumps(request)).hexdigest()
+def request_digest(request: ModelRequest, known: Prefix | None = None) -> str:
+    """SHA-256 over the neutral request: equal requests are equal in the log. `known`: of its first messages."""
+    rest = dumps(replace(request, messages=()))
+    return (known or Prefix()).digest(request.messages, rest)

@@ -17,8 +17,9 @@ from hames.core.pictures import Pictures
 from hames.core.plan import Progress, TurnBounds
 from hames.core.session import Event
 from hames.core.state import State
+from hames.engine.kept import open_kept
 from hames.engine.live import Live
-from hames.ports import Artifact, Committed, Equipment, Page, Pending, Spool, Store
+from hames.ports import Artifact, Committed, Equipment, KeptOutput, Page, Pending, Spool, Store
 from hames.protocol.errors import HarnessFault
 from hames.protocol.events import CONVERSATION_TYPES
 from hames.protocol.jsontext import loads
@@ -186,6 +187,10 @@ class Attempt:
     def spool(self) -> Spool:
         """A place for output of a call that is too large to be shown."""
         return self._store.spool()
+
+    async def open_kept(self, handle: str) -> KeptOutput:
+        """The whole output of an earlier call: see `ports.ToolContext.kept`."""
+        return await open_kept(self._store, self.session_id, handle)
 
     async def keep(self, spool: Spool, name: str) -> Artifact:
         """Keep what was spooled; the fact that names it comes after."""

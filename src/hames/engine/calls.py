@@ -1,6 +1,6 @@
 """A step's tool calls: checked, recorded before their effect, run together, each with exactly one result.
 
-Rule 1: `tool.started` is durable before anything happens. Rule 2: calls with one lock key run one after the
+Rule 1: `tool.started` is durable before anything happens. Rule 2: calls that share a lock key run one after the
 other in dispatch order; the others run at once. Rule 3: what the model can mend goes back to it typed; a fault
 of ours ends the turn (AH-TOOL-6). Rule 4: on cancel every open call gets a result before the turn's terminal;
 a call that does not react in bounds is abandoned, and what it says later is dropped.
@@ -23,10 +23,14 @@ from hames.core.plan import RunTools
 from hames.engine.arguments import check_arguments
 from hames.engine.attempt import Attempt
 from hames.engine.beside import beside
+from hames.engine.kept import told
 from hames.engine.live import LiveItem
 from hames.ports import Artifact, Tool, ToolContext, ToolImage, ToolOutcome
 from hames.protocol.errors import HamesError, HarnessFault, ToolFailed
 from hames.protocol.jsontext import clean_text
+
+ERROR_MARK = "Error ("
+"""How the result of a call that failed begins, and no other does: not every provider has a place for that."""
 
 SLACK_S = 1.0
 """Beyond a tool's own bounds (grace and reaping), until it is taken for deaf and abandoned."""
@@ -41,7 +45,7 @@ class _Running:
     arguments: Mapping[str, Any]
     context: ToolContext
     output: _Output
-    after: anyio.Event | None
+    after: tuple[anyio.Event, ...]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     started_at: float = 0.0
@@ -90,7 +94,7 @@ def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
             tool = tools.get(call.tool)
             if tool is None:
                 known = ", ".join(sorted(tools))
-                raise ToolFailed("unknown_tool", f"There is no tool {call.tool!r}; there are: {known}.")
+                raise ToolFailed("unknown_tool", f"There is no tool of this name; there are: {known or 'none'}.")
             arguments = check_arguments(tool.spec, call.arguments)
             output = _Output(attempt, call)
             context = ToolContext(
@@ -101,15 +105,16 @@ def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
                 attempt.limits,
                 output.add,
                 attempt.spool,
+                attempt.open_kept,
             )
-            key = tool.lock_key(arguments, context)
+            lock = tool.lock_key(arguments, context)
         except ToolFailed as failed:
             attempt.record(_failed(call, failed))
             continue
-        before = last.get(key) if key is not None else None
-        one = _Running(call, tool, arguments, context, output, None if before is None else before.done)
-        if key is not None:
-            last[key] = one
+        keys = (lock,) if isinstance(lock, str) else lock or ()
+        after = tuple(last[key].done for key in keys if key in last)
+        one = _Running(call, tool, arguments, context, output, after)
+        last.update(dict.fromkeys(keys, one))
         running.append(one)
         attempt.record(
             Draft(
@@ -131,8 +136,8 @@ async def _run(one: _Running, attempt: Attempt) -> None:
     """Run one call; its outcome stands in it when `done` is set. Never raises."""
     try:
         with one.scope:
-            if one.after is not None:
-                await one.after.wait()
+            for before in one.after:
+                await before.wait()
             one.started_at = anyio.current_time()
             async with beside(one.output.tick):
                 outcome = await one.tool.run(one.arguments, one.context)
@@ -176,7 +181,7 @@ def _record(attempt: Attempt, one: _Running) -> None:
             draft = _completed(
                 one.call,
                 "ok",
-                clean_text(outcome.text),
+                _shown(attempt, outcome.text, one.kept),
                 duration_ms=duration_ms,
                 details=dict(outcome.details),
                 truncation=None if outcome.truncation is None else dict(outcome.truncation),
@@ -213,9 +218,20 @@ def _changes(call: ToolCall, outcome: ToolOutcome) -> list[Draft]:
     return drafts
 
 
+def _shown(attempt: Attempt, text: str, kept: Artifact | None) -> str:
+    """What the model is shown of a call that succeeded."""
+    text = clean_text(text)
+    if text.startswith(ERROR_MARK):
+        text = f"[The call succeeded, with this:]\n{text}"
+    if kept is not None and any(tool.spec.name == "read" for tool in attempt.equipment.tools):
+        text += ("" if text.endswith("\n") else "\n") + told(kept)
+    return text
+
+
 def _failed(call: ToolCall, failed: ToolFailed, duration_ms: int = 0) -> Draft:
     error = {"kind": failed.kind, "message": clean_text(failed.message), **failed.details}
-    return _completed(call, "error", f"Error ({failed.kind}): {failed.message}", duration_ms=duration_ms, error=error)
+    text = f"{ERROR_MARK}{failed.kind}): {failed.message}"
+    return _completed(call, "error", text, duration_ms=duration_ms, error=error)
 
 
 def _completed(

@@ -25,6 +25,7 @@ from hames.core.usage import input_tokens
 from hames.engine.attempt import Attempt
 from hames.engine.composing import composed_anew
 from hames.engine.ids import new_id
+from hames.engine.usage import usage_drafts
 from hames.ports import ModelLimits, ProviderFailed
 
 WARNING_PERCENT = 80
@@ -65,14 +66,19 @@ async def make_room(attempt: Attempt, request: ModelRequest, step: int) -> bool:
 
 def estimated_tokens(attempt: Attempt, request: ModelRequest) -> int:
     """About how many tokens `request` has, corrected by what the provider counted in the one before."""
-    return int(request_tokens(request) * attempt.log.tokens_per_estimate)
+    return int(_tokens(attempt, request) * attempt.log.tokens_per_estimate)
+
+
+def _tokens(attempt: Attempt, request: ModelRequest) -> int:
+    prefix = attempt.conversation.prefix
+    return request_tokens(request, (prefix.count, prefix.tokens))
 
 
 def learn(attempt: Attempt, request: ModelRequest, reply: Reply) -> None:
     """Take note of what the provider counted."""
     counted = input_tokens(reply.usage or {})
     if counted:
-        ratio = counted / max(1, request_tokens(request))
+        ratio = counted / max(1, _tokens(attempt, request))
         attempt.log.tokens_per_estimate = min(4.0, max(0.5, ratio))
 
 
@@ -112,7 +118,7 @@ async def _replace(attempt: Attempt, request: ModelRequest, step: int, trigger: 
     }
     data |= {name: value for name, value in optional.items() if value is not None}
     less = sum(group.tokens for group in cut.gone) - text_tokens(shown_summary(data))
-    data["tokensAfter"] = max(0, int((request_tokens(request) - less) * attempt.log.tokens_per_estimate))
+    data["tokensAfter"] = max(0, int((_tokens(attempt, request) - less) * attempt.log.tokens_per_estimate))
     # In one commit: whoever goes on finds both or none.
     attempt.record(Draft("context.replaced", data), *await composed_anew(attempt))
     await attempt.flush()
@@ -150,20 +156,17 @@ async def _summary(attempt: Attempt, request: ModelRequest, cut: Cut, step: int,
     try:
         reply = await attempt.equipment.provider.stream(asked, _unseen, bounds)
     except ProviderFailed as failure:
-        if failure.usage is not None:
-            attempt.record(_usage(attempt, failure.usage, request_id))
+        _record_usage(attempt, failure, request_id)
         return None, f"The request for a summary failed: {failure.message}"
-    if reply.usage is not None:
-        attempt.record(_usage(attempt, reply.usage, request_id))
+    _record_usage(attempt, reply, request_id)
     if not reply.text.strip() or reply.stop not in ("stop", "length"):
         return None, f"The model gave no summary: its answer ended with {reply.stop!r}."
     return reply.text.strip(), ""
 
 
-def _usage(attempt: Attempt, counters: object, request_id: str) -> Draft:
-    equipment = attempt.equipment
-    data = {"modelRequestId": request_id, "tryNumber": 1, "provider": equipment.provider.name, "model": equipment.model}
-    return Draft("usage.recorded", {**data, "counters": counters})
+def _record_usage(attempt: Attempt, answered: Reply | ProviderFailed, request_id: str) -> None:
+    if drafts := usage_drafts(attempt, answered, request_id=request_id, number=1):
+        attempt.record(*drafts)
 
 
 def _unseen(part: Part) -> None:

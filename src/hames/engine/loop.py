@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hames.core.commands import Draft, Ending
-from hames.core.plan import AskModel, Complete, LimitReached, Progress, RunTools, StopAtLimit, next_step
+from hames.core.plan import AskModel, Complete, LimitReached, Progress, RunTools, StopAtLimit, TellOfLoop, next_step
 from hames.engine.attempt import Attempt
 from hames.engine.calls import close_open, run_calls
 from hames.engine.model import ask_model
@@ -43,6 +43,9 @@ async def run_turn(attempt: Attempt, tasks: TaskGroup) -> None:
                     await attempt.flush()
                 else:
                     await _complete(attempt, answered.text, *answered.drafts)
+            case TellOfLoop():
+                attempt.record(Draft("loop.detected", {"period": step.period, "repeats": step.repeats}))
+                await attempt.flush()
             case Complete():
                 await _complete(attempt, step.text)
             case StopAtLimit():

@@ -30,6 +30,7 @@ from hames.core.digests import canonical_digest
 from hames.core.state import State, Turn
 from hames.engine.ids import new_id
 from hames.engine.live import Live
+from hames.engine.usage import refuse_unpriced
 from hames.engine.worker import Worker, standing
 from hames.ports import Committed, Loaded, Owner, Store, World
 from hames.protocol.errors import HamesError, Refused
@@ -119,7 +120,10 @@ class Service:
         store = await self.opened()
         key = wish.get("idempotencyKey")
         try:
+            await self.world.unlock(wish.get("model"))
+            await self.world.prove(wish.get("sandbox"))
             snapshot = self.world.snapshot(wish)
+            refuse_unpriced(self.world, snapshot["model"], snapshot["limits"], turn.limits if turn else {})
         except Refused as refusal:
             asked = CreateSession({}, "", "", digest, by, key=key, only_repeat=True)
             return await self._repeated(session_id, asked, refusal)
@@ -140,7 +144,7 @@ class Service:
         )
         session_id = committed.reply.session_id or session_id
         try:
-            self._hold_against_world(await self.load(session_id))
+            await self._hold_against_world(await self.load(session_id))
         except Refused:
             if committed.reply.repeated:
                 return committed
@@ -164,12 +168,14 @@ class Service:
         """Change the title, or the model of turns that start from now on.
 
         Raises:
-            Refused: the model cannot be had: `invalid_config`, `credential_missing`.
+            Refused: the model cannot be had: `invalid_config`, `credential_missing`, `capability_unavailable`.
         """
         if model is None:
             return await self.commit(session_id, UpdateSession(title, by))
         loaded = await self.load(session_id)
+        await self.world.unlock(model)
         route = self.world.route(model)
+        refuse_unpriced(self.world, route, loaded.snapshot["limits"])
         digest = canonical_digest({**loaded.snapshot, "model": route})
         return await self.commit(session_id, UpdateSession(title, by, route, digest))
 
@@ -184,7 +190,15 @@ class Service:
         if session_id not in self._checked:
             loaded = await self.load(session_id)
             try:
-                self._hold_against_world(loaded)
+                await self._hold_against_world(loaded)
+            except Refused as refusal:
+                return await self._repeated(session_id, replace(command, only_repeat=True), refusal)
+        if "costMicros" in command.limits:
+            loaded = await self.load(session_id)
+            route = loaded.state.effective(loaded.snapshot)["model"]
+            try:
+                await self.world.unlock(route["provider"])
+                refuse_unpriced(self.world, route, command.limits)
             except Refused as refusal:
                 return await self._repeated(session_id, replace(command, only_repeat=True), refusal)
         worker = self._workers.get(session_id)
@@ -220,7 +234,7 @@ class Service:
         if own == "observe":
             return loaded
         self._admitting()
-        self._hold_against_world(loaded)
+        await self._hold_against_world(loaded)
         if own == "require" and loaded.owner is not None and not loaded.owner.mine and loaded.owner.alive:
             raise Refused("session_owned", **owner_view(loaded.owner))
         if loaded.state.status == "closed":
@@ -232,7 +246,7 @@ class Service:
     async def resume_queue(self, session_id: str, by: By) -> Committed:
         """Lift a hold, and attach so that the queue runs."""
         self._admitting()
-        self._hold_against_world(await self.load(session_id))
+        await self._hold_against_world(await self.load(session_id))
         committed = await self.commit(session_id, ResumeQueue(by))
         await self.attach(session_id)
         return committed
@@ -284,7 +298,7 @@ class Service:
         if self.stopping:
             raise Refused("shutting_down")
 
-    def _hold_against_world(self, loaded: Loaded) -> None:
+    async def _hold_against_world(self, loaded: Loaded) -> None:
         session_id = loaded.state.session_id
         if session_id in self._checked:
             return
@@ -295,7 +309,10 @@ class Service:
                 "The stored snapshot was changed after this store's user signed it.",
                 fields=[{"member": "snapshotDigest", "recorded": loaded.state.snapshot_digest, "found": digest}],
             )
-        mismatches = self.world.mismatches(loaded.state.effective(loaded.snapshot))
+        snapshot = loaded.state.effective(loaded.snapshot)
+        await self.world.unlock(snapshot["model"]["provider"])
+        await self.world.prove(snapshot["sandbox"]["backend"])
+        mismatches = self.world.mismatches(snapshot)
         if mismatches:
             fields = [{"member": m.member, "recorded": m.recorded, "found": m.found} for m in mismatches]
             raise Refused("authority_mismatch", fields=fields)

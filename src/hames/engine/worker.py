@@ -290,6 +290,9 @@ class Worker:
         if self._equipped_for != snapshot:
             await self._close_sandbox()
         if self._equipment is None:
+            # Another process may have set a model that this one has not asked yet.
+            await self._world.unlock(snapshot["model"]["provider"])
+            await self._world.prove(snapshot["sandbox"]["backend"])
             self._equipment = self._world.equip(self.session_id, snapshot)
             self._equipped_for = snapshot
         return self._equipment
