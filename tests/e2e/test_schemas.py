@@ -31,6 +31,7 @@ def test_every_method_notification_and_event_type_is_seen_in_its_shape(
     tools(server, fake, session_id)
     queue_and_steering(server, fake, session_id)
     reads(server, session_id)
+    loop(server, fake, session_id)
     short = shortened(start, workspace)
     other = killed_and_recovered(start, fake, workspace)
 
@@ -71,7 +72,9 @@ def model_trouble(server: Server, fake: FakeProvider, session_id: str) -> None:
 
 
 def tools(server: Server, fake: FakeProvider, session_id: str) -> None:
-    """A command that speaks for a while, a file that is written."""
+    """A command that speaks for a while, a file that is written, a document that is new."""
+    workspace = Path(server.call("session/get", sessionId=session_id)["session"]["workspace"])
+    (workspace / "AGENTS.md").write_text("Be brief.")
     fake.script(
         calls(
             [
@@ -83,7 +86,6 @@ def tools(server: Server, fake: FakeProvider, session_id: str) -> None:
     )
     turn_id = server.submit(session_id, "tools")
     server.wait_event("tool.chunk")
-    workspace = Path(server.call("session/get", sessionId=session_id)["session"]["workspace"])
     (workspace / "stop").touch()
     server.finish(session_id, turn_id)
 
@@ -112,6 +114,13 @@ def queue_and_steering(server: Server, fake: FakeProvider, session_id: str) -> N
     server.call("session/close", sessionId=session_id)
     server.call("session/resume", sessionId=session_id)
     server.wait_event("session.resumed")
+
+
+def loop(server: Server, fake: FakeProvider, session_id: str) -> None:
+    """A model that makes the same call again and again."""
+    fake.script(*[calls([("glob", {"pattern": "*.none"})]) for _ in range(3)], text("There is none."))
+    assert server.finish(session_id, server.submit(session_id, "look"))["status"] == "completed"
+    server.wait_event("loop.detected")
 
 
 def shortened(start: Start, workspace: Path) -> Server:

@@ -171,6 +171,33 @@ async def test_calls_on_one_path_run_in_order_and_others_at_once() -> None:
         assert on_a == ["start 0", "end 0", "start 1", "end 1", "start 2", "end 2"]
 
 
+async def test_a_call_on_several_paths_waits_for_each_and_is_waited_for_on_each() -> None:
+    class Split(FakeTool):
+        def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+            return tuple(arguments["path"].split())
+
+    gates = {n: Gate() for n in range(4)}
+
+    async def body(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        await gates[arguments["n"]].pass_through()
+        return ToolOutcome("ok")
+
+    tool = Split("patch", "write", body)
+    async with bench(tool) as (c, p):
+        c.provider.script([Call("patch", {"n": n, "path": path}) for n, path in enumerate(["a", "b", "a b", "b"])])
+        await p.submit()
+        await gates[0].come()
+        await gates[1].come()
+        for n in range(4):
+            # Each but the first two has to wait for all before it.
+            assert tool.started == [0, 1, 2, 3][: max(2, n + 1)]
+            gates[n].open()
+            if 0 < n < 3:
+                await gates[n + 1].come()
+        assert (await p.finish()).status == "completed"
+        assert tool.ended == [0, 1, 2, 3]
+
+
 async def test_the_next_call_on_a_path_runs_also_after_a_failure() -> None:
     async def body(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         if arguments["n"] == 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -61,7 +61,7 @@ class Odd(Machine):
     def _converse(self, events: Sequence[Event]) -> None:
         super()._converse(events)
         if any(event.type == "step.started" for event in events):
-            choice = self.chance.choice(("auto", "auto", "none"))
+            choice: Literal["auto", "none"] = self.chance.choice(("auto", "auto", "none"))
             model = self.chance.choice(self.vendor.models)
             request = ModelRequest(model, "Be good.", self.sent, TOOLS, choice)
             assert self.vendor.refusal(request) is None

@@ -15,9 +15,9 @@ from hames.ports import Tool, ToolContext, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
-from hames.tools import TOOLS
+from hames.tools import ToolSettings, all_tools
 
-BY_NAME: dict[str, Tool] = {tool.spec.name: tool for tool in TOOLS}
+BY_NAME: dict[str, Tool] = {tool.spec.name: tool for tool in all_tools(ToolSettings(private_addresses=True))}
 
 Call = Callable[..., Awaitable[ToolOutcome]]
 

@@ -11,8 +11,8 @@ from hames.core.redaction import MARK
 from hames.ports import ToolContext
 from hames.protocol.errors import ToolFailed
 from hames.store.memory_blobs import MemorySpool
-from hames.tools import TOOLS
 from hames.tools.redacted import RedactedTool
+from tools.conftest import BY_NAME
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ KEY = "sk-secret-0123456789"
 
 
 def tool(name: str) -> RedactedTool:
-    return RedactedTool(next(each for each in TOOLS if each.spec.name == name), KEY)
+    return RedactedTool(BY_NAME[name], KEY)
 
 
 async def test_output_is_redacted_live_and_in_the_end(context: ToolContext) -> None:

@@ -13,7 +13,7 @@ from hames.ports import ToolContext
 from hames.protocol.errors import ToolFailed
 from hames.tools.edit import EditTool, replaced
 from hames.tools.write import WriteTool
-from tools.conftest import Call
+from tools.conftest import BY_NAME, Call
 
 anyio_test = pytest.mark.anyio
 Refused = Callable[..., Awaitable[str]]
@@ -148,6 +148,24 @@ async def test_edit_leaves_every_other_byte_alone(call: Call, workspace: Path, a
     await call("edit", path="f", oldText="MATCH", newText="é")
 
     assert (workspace / "f").read_bytes() == around[0] + "é".encode() + around[1]
+
+
+@anyio_test
+async def test_edit_changes_the_file_behind_a_link(call: Call, workspace: Path) -> None:
+    (workspace / "real").write_text("old")
+    (workspace / "link").symlink_to("real")
+
+    outcome = await call("edit", path="link", oldText="old", newText="new")
+
+    assert (workspace / "link").is_symlink()
+    assert ((workspace / "real").read_text(), outcome.changes[0].path) == ("new", "real")
+
+
+@anyio_test
+async def test_a_command_waits_for_no_change_of_a_file_and_the_model_is_told(context: ToolContext) -> None:
+    assert BY_NAME["bash"].lock_key({"command": "echo x >> a"}, context) is None
+    for name in ("write", "edit", "apply_patch"):
+        assert "running shell command" in BY_NAME[name].spec.description
 
 
 @anyio_test

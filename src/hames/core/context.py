@@ -104,6 +104,16 @@ class Conversation:
         return groups
 
     @property
+    def is_paused(self) -> bool:
+        """It ends with an answer that asks for nothing: the provider goes on with it, and nothing may stand behind."""
+        for entry in reversed(self._entries):
+            if isinstance(entry, Said) and entry.text:
+                return False
+            if isinstance(entry, Answer) and (entry.calls or entry.text.strip()):
+                return not entry.calls
+        return False
+
+    @property
     def _is_asked(self) -> bool:
         """The answer in the making is whole, save for results."""
         return self.progress is None or self.progress.phase != "asked"

@@ -28,7 +28,6 @@ from hames.core.composition import (
     documents,
     environment,
 )
-from hames.core.conversation import AssistantMessage
 from hames.core.framing import FRAME
 from hames.core.profiles import Profile, profile_of
 from hames.engine.attempt import Attempt
@@ -54,7 +53,7 @@ async def prepare_context(attempt: Attempt, step: int) -> None:
         await _record(attempt, _composed(attempt, "first", await _parts(attempt)))
     elif (known.provider, known.model) != _model(attempt):
         await _record(attempt, _composed(attempt, "model", await _parts(attempt)))
-    elif not _is_paused(attempt):
+    elif not attempt.conversation.is_paused:
         sources: tuple[Source, ...] = ("environment", "document") if step == 1 else ("document",)
         changes = known.changes(await _parts(attempt), sources)
         await _record(attempt, *(Draft("resources.changed", change) for change in changes))
@@ -66,11 +65,6 @@ async def composed_anew(attempt: Attempt) -> tuple[Draft, ...]:
     if known is not None and known.parts == parts:
         return ()
     return (_composed(attempt, "compaction", parts),)
-
-
-def _is_paused(attempt: Attempt) -> bool:
-    """The provider goes on with its last answer, behind which nothing may stand."""
-    return any(isinstance(last, AssistantMessage) for last in attempt.conversation.messages()[-1:])
 
 
 async def _record(attempt: Attempt, *drafts: Draft) -> None:

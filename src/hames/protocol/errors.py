@@ -147,7 +147,9 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     "capability_unavailable": KindInfo("This build or platform cannot do that.", "Read `capabilities/describe`."),
     "containment_unavailable": KindInfo("A required containment guarantee cannot be given here.", "See `details`."),
     "path_outside_mounts": KindInfo("The path leaves the workspace.", "Use a path within the workspace."),
-    "credential_missing": KindInfo("No credential is configured for the model.", "Configure one."),
+    "credential_missing": KindInfo(
+        "No credential can be had for the model.", "Configure one, or mend what `details.setting` names."
+    ),
     "credential_rejected": KindInfo("The provider rejected the credential.", "Check the configured key."),
     "model_unavailable": KindInfo("The model cannot be reached.", "Check the address and that the server runs.", True),
     "model_gateway": KindInfo("The model gateway failed.", "See `details`.", True),

@@ -24,8 +24,8 @@ from hames.protocol.objects import (
     Reference,
     Said,
     Snapshot,
-    Usage,
 )
+from hames.protocol.usage import Cost, CostReason, Semantics, Usage
 
 
 class SessionCreated(TypedDict):
@@ -419,14 +419,29 @@ class FileChanged(TypedDict):
     diff: NotRequired[str | Reference]
 
 
+class LoopDetected(TypedDict):
+    """The same calls gave the same results again and again, and the model is told so; once more, and the turn fails at
+    the limit `loopRepeats`."""
+
+    period: Positive
+    """Steps after which it repeats."""
+    repeats: Positive
+
+
 class UsageRecorded(TypedDict):
-    """Counters as the provider reported them for one try, by its own names. Absent stays absent."""
+    """Counters as the provider reported them for one try, by its own names. Absent stays absent.
+
+    `cost`, or `costReason` where there is none; of older events neither.
+    """
 
     modelRequestId: Id
     tryNumber: Positive
     provider: str
     model: str
     counters: dict[str, int]
+    semantics: NotRequired[Semantics]
+    cost: NotRequired[Cost]
+    costReason: NotRequired[CostReason]
 
 
 class Warned(TypedDict):
@@ -525,6 +540,7 @@ EventType = Literal[
     "tool.chunk",
     "tool.completed",
     "file.changed",
+    "loop.detected",
     "usage.recorded",
     "warning",
     "turn.completed",
@@ -579,6 +595,7 @@ EVENTS: Mapping[EventType, EventInfo] = {
     "tool.chunk": EventInfo(ToolChunk),
     "tool.completed": EventInfo(ToolCompleted, conversation=True),
     "file.changed": EventInfo(FileChanged),
+    "loop.detected": EventInfo(LoopDetected, conversation=True),
     "usage.recorded": EventInfo(UsageRecorded, conversation=True),
     "warning": EventInfo(Warned),
     "turn.completed": EventInfo(TurnCompleted, lifecycle=True, conversation=True),

@@ -56,7 +56,7 @@ _METHODS = (
     Method("artifact/read", "ArtifactRead", "ArtifactReadResult", "A piece of one.", waits=True),
     Method("usage/get", "UsageGet", "UsageResult", "Usage as reported.", ordered=True),
     Method("models/list", "ModelsList", "ModelsResult", "Models of a provider.", waits=True),
-    Method("tools/list", "Empty", "ToolsResult", "Tools a session gets."),
+    Method("tools/list", "Empty", "ToolsResult", "Tools a session can have."),
     Method("rpc.discover", "Empty", "DiscoverResult", "The OpenRPC document.", early=True),
     Method("shutdown", "Shutdown", "EmptyResult", "Stop; answered once nothing runs.", waits=True, early=True),
 )

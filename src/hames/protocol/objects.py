@@ -1,4 +1,4 @@
-"""Objects that stand in several messages: turn, slot, queue, session, usage."""
+"""Objects that stand in several messages: turn, slot, queue, session."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from hames.protocol.base import SOME, TAGGED, Count, Id, Key, Positive, Short, Text, closed
+from hames.protocol.base import SOME, TAGGED, Constraint, Count, Id, Key, Positive, Short, Text, closed
+from hames.protocol.usage import Usage
 
 SlotRole = Literal["command", "context", "quoted"]
 Delivery = Literal["queue", "join", "reject"]
 TurnStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Own = Literal["prefer", "require", "observe"]
+SandboxName = Literal["local", "contained", "auto"]
+NetworkPosture = Literal["general", "disabled"]
 CallOutcome = Literal["ok", "error", "denied", "cancelled", "not_run", "unknown"]
 CancelCause = Literal["client", "session_closed", "host", "disconnect", "shutdown"]
 """A `turn/cancel`, `session/close`, the end of the turn that this one joined, a client that went away, `shutdown`."""
@@ -75,6 +78,12 @@ class TurnLimits(TypedDict, total=False):
     """From the first start to the end, an hour by default, at most a week."""
     outputBytes: Positive
     """Model text and tool output, 4 MiB by default and at most."""
+    costMicros: Positive
+    """What is known of the cost, in millionths of a US dollar: the turn ends before the request after the one that came
+    to it. No such limit by default; refused (`capability_unavailable`) for a model whose prices are not known."""
+    loopRepeats: Count
+    """Equal rounds of calls until the model is told that it repeats itself; as many more end the turn. 3 by default, 0
+    in a strict session: never."""
     fallback: bool
     """At the step limit, ask once more for a text, with tools that may not be called (default true)."""
 
@@ -143,34 +152,6 @@ class CancelRequest(TypedDict):
     reason: NotRequired[str]
 
 
-class UsageRecord(TypedDict):
-    """Usage of one model request as the provider reported it; an absent counter is absent (AH-USAGE-1)."""
-
-    modelRequestId: str
-    provider: str
-    model: str
-    counters: dict[str, int]
-
-
-class UsageTotal(TypedDict):
-    """Sums over model requests. Cost is absent: `costReason` says why (AH-USAGE-5)."""
-
-    counters: dict[str, int]
-    """By the provider's names, each summed over the requests that reported it."""
-    requests: Count
-    """Requests made."""
-    reported: Count
-    """Requests of which the provider reported usage. Fewer than `requests`: the sums are lower bounds."""
-    costReason: Literal["no_rate_card"]
-
-
-class Usage(TypedDict):
-    """`direct` is this session's or turn's own; `inclusive` adds finished children (none in this version)."""
-
-    direct: UsageTotal
-    inclusive: UsageTotal
-
-
 class Outcome(TypedDict):
     """How a turn ended, the same facts as its terminal event."""
 
@@ -209,8 +190,33 @@ class Credential(TypedDict):
     """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
 
     source: str
-    """`environment`, `file`, `caller` (of the library) or `none`."""
+    """`environment`, `file`, `caller` (of the library), `command` (a program that prints it) or `none`."""
     fingerprint: NotRequired[str]
+    owner: NotRequired[str]
+    """Whose it is, as the operator says (`providers.<name>.owner`)."""
+
+
+ATTRIBUTION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,47}$"
+"""Of a value of `attribution`: long enough for a name or a UUID, and no room for a text or an e-mail address."""
+
+Label = Annotated[str, Constraint(pattern=ATTRIBUTION_PATTERN)]
+
+
+@closed
+class Attribution(TypedDict, total=False):
+    """Whom the session works for, in words of the caller's own, which the provider and gateways before it are told: as
+    headers (`hames-application`, …) of every model request. No secrets, nothing of people or of what they said."""
+
+    application: Label
+    """The program that people use."""
+    component: Label
+    """Its part that made the session."""
+    environment: Label
+    """Like `production`."""
+    project: Label
+    run: Label
+    """What the session is one of many for, like a build."""
+    task: Label
 
 
 @closed
@@ -253,6 +259,8 @@ class Snapshot(TypedDict):
     context: NotRequired[dict[str, str]]
     """`compaction`: `auto` or `manual`."""
     instructions: NotRequired[str]
+    attribution: NotRequired[dict[str, str]]
+    """As in `session/create`."""
     defaults: list[str]
     """Names of the members that were not given and took their default."""
     assurance: dict[str, Any]

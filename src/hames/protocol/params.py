@@ -7,7 +7,17 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from hames.protocol.base import Count, Id, Key, Positive, Short, Text, Title, closed
-from hames.protocol.objects import ContextPolicy, Delivery, Input, Own, Subscribe, TurnLimits
+from hames.protocol.objects import (
+    Attribution,
+    ContextPolicy,
+    Delivery,
+    Input,
+    NetworkPosture,
+    Own,
+    SandboxName,
+    Subscribe,
+    TurnLimits,
+)
 
 Meta = dict[str, Any]
 
@@ -52,10 +62,20 @@ class SessionCreate(TypedDict):
     the configured model, else the configured provider's, else `offline`."""
     mode: NotRequired[Literal["default", "strict"]]
     """`strict` injects no default: `model` must be given."""
+    sandbox: NotRequired[SandboxName]
+    """Where its commands run: `local`, unconfined on the host; `contained`, refused where it is not proved; `auto`:
+    `contained` where that is proved, else `local`. Default: the configured one, else `local`."""
+    network: NotRequired[NetworkPosture]
+    """`general` (default), or `disabled`, which `local` cannot give. For commands and tools: what asks the model is
+    neither."""
+    tools: NotRequired[list[Title]]
+    """The tools of its model, of those in `tools/list`; none for an empty list. Default: those that are offered to the
+    family of its model, in a strict session the core of them."""
     limits: NotRequired[TurnLimits]
     context: NotRequired[ContextPolicy]
     instructions: NotRequired[Text]
     """Added to the system prompt of every turn; with the input of the request at most `limits.inputBytes` bytes."""
+    attribution: NotRequired[Attribution]
     title: NotRequired[Title]
     metadata: NotRequired[dict[str, Any]]
     """Yours: kept and given back as it is, at most `limits.metadataBytes` bytes as JSON."""

@@ -6,8 +6,9 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from hames.protocol.base import Count, Id
-from hames.protocol.objects import Artifact, CursorEvent, Owner, Queue, Session, Snapshot, Turn, Usage, View
+from hames.protocol.base import Count, Id, Positive
+from hames.protocol.objects import Artifact, CursorEvent, Owner, Queue, Session, Snapshot, Turn, View
+from hames.protocol.usage import RateCard, Usage
 
 
 class EmptyResult(TypedDict):
@@ -267,15 +268,35 @@ class UsageResult(TypedDict):
     cursor: str
 
 
+class Model(TypedDict):
+    """A model, and what is known of it; what is not known is absent. One that is not listed can be used when named."""
+
+    name: str
+    source: Literal["provider", "catalog", "config"]
+    """Who says what is known: nobody, beyond that the `provider` lists it; this build; the operator's file."""
+    contextTokens: NotRequired[Positive]
+    """What a request may have, together with its answer where the vendor counts that in."""
+    outputTokens: NotRequired[Positive]
+    """The most of an answer."""
+    cutoff: NotRequired[str]
+    """The year, month or day up to which it was trained."""
+    thinks: NotRequired[bool]
+    images: NotRequired[bool]
+    """Whether it takes them."""
+    rateCard: NotRequired[RateCard]
+    """The prices that estimates of what it costs are made by."""
+
+
 class ModelsResult(TypedDict):
-    """Model names, sorted."""
+    """Models, by their names."""
 
     provider: str
-    models: list[str]
+    models: list[Model]
 
 
 class ToolsResult(TypedDict):
-    """Tools a session gets, with their schemas and effects."""
+    """Tools a session can have, with their schemas and effects. `offered`: to which families of models they are given
+    unasked, whether `strict` sessions get them too, and which setting one `needs`."""
 
     tools: list[dict[str, Any]]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, get_args
 
 import orjson
 
-from hames.protocol import base, errors, events, methods, objects, params, results
+from hames.protocol import base, errors, events, methods, objects, params, results, usage
 
 Schema = dict[str, Any]
 
@@ -314,7 +314,8 @@ def published(docstring: str) -> str:
 @cache
 def _member_docs() -> Mapping[str, Mapping[str, str]]:
     """The docstring below each member, by class and member, from the source of the messages."""
-    return {name: docs for module in (objects, params, results, events) for name, docs in _docs_of(module) if docs}
+    modules = (objects, usage, params, results, events)
+    return {name: docs for module in modules for name, docs in _docs_of(module) if docs}
 
 
 def _docs_of(module: ModuleType) -> Iterable[tuple[str, dict[str, str]]]:

@@ -91,7 +91,15 @@ class _Messages:
 
     def _add_all(self, messages: Iterable[Message]) -> None:
         waiting: list[Picture] = []
+        is_plain = not self._quirks.bridges and self._quirks.echo is None
         for message in messages:
+            # Most of a long conversation are words alone.
+            if is_plain and not waiting and isinstance(message, UserMessage) and not message.images:
+                self._encoded.append({"role": "user", "content": not_blank(message.text)})
+                continue
+            if is_plain and not waiting and isinstance(message, AssistantMessage) and not message.calls:
+                self._encoded.append({"role": "assistant", "content": not_blank(message.text)})
+                continue
             if waiting and not isinstance(message, ToolResult):
                 if isinstance(message, UserMessage):
                     # Several servers refuse two user messages in a row.

@@ -31,6 +31,9 @@ from hames.providers.failures import Phase, Said, failed, read_error_bytes, reda
 if TYPE_CHECKING:
     import httpx
 
+URLS_KEPT = 64
+"""Parsed, of one provider: one for each model at most."""
+
 ERROR_BYTES = 64 * 1024
 """Read of the body of an error. Longer ones are web pages."""
 
@@ -88,6 +91,7 @@ class HttpRoute:
         self._key = key
         self._headers = headers
         self._client: httpx.AsyncClient | None = None
+        self._urls: dict[str, httpx.URL] = {}
 
     async def exchange(
         self,
@@ -112,7 +116,7 @@ class HttpRoute:
             try:
                 async with client.stream(
                     "GET" if content is None else "POST",
-                    self._base_url + path,
+                    self._url(path),
                     content=content,
                     headers={**headers, **_headers(content is not None), **self._headers},
                     extensions={"trace": run.trace},
@@ -127,6 +131,16 @@ class HttpRoute:
             failure = run.timeout(self._base_url)
         if failure is not None:
             raise failure
+
+    def _url(self, path: str) -> httpx.URL:
+        """The same few, again and again: they are parsed once."""
+        import httpx
+
+        if path not in self._urls:
+            if len(self._urls) >= URLS_KEPT:
+                self._urls.clear()
+            self._urls[path] = httpx.URL(self._base_url + path)
+        return self._urls[path]
 
     async def aclose(self) -> None:
         """Close connections; a later exchange opens new ones."""

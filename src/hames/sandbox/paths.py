@@ -14,13 +14,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
+from hames.ports import Entry
 from hames.protocol.errors import HarnessFault, ToolFailed
+from hames.sandbox.entries import check_writable, identity, in_order, put, take_away
 
 MAX_LINKS = 40
 """Symbolic links followed in one path, as in Linux (path_resolution(7))."""
@@ -30,6 +33,9 @@ MAX_DEPTH = 128
 
 BLOCK_BYTES = 2**20
 """Read at once: as much memory is taken, whatever the file turns out to hold."""
+
+RESERVED_S = 0.02
+"""What is reserved is read once for files that are opened together, such as the documents of a project."""
 
 MAX_PATH_BYTES = 4_096
 """PATH_MAX of Linux."""
@@ -76,10 +82,11 @@ def _failures(path: str) -> Iterator[None]:
 class WorkspaceFile:
     """A regular file that is open for reading; see `ports.OpenFile`."""
 
-    def __init__(self, fd: int, *, path: str, size: int) -> None:
+    def __init__(self, fd: int, *, path: str, status: os.stat_result) -> None:
         self._fd = fd
         self.path = path
-        self.size = size
+        self.size = status.st_size
+        self.mode = stat.S_IMODE(status.st_mode)
 
     def read(self, offset: int, length: int) -> bytes:
         """At most `length` bytes from `offset` on; fewer only at the end of the file.
@@ -103,17 +110,28 @@ class WorkspaceFile:
 
 
 class Workspace:
-    """The tree that file tools may use. Relative paths start at `cwd`, absolute ones must lie within.
+    """The tree that file tools may use. Relative paths start at `cwd`, absolute ones must lie within. `keeps` says of a
+    name, as in `OpenFile.path`, whether that file must stay as it is.
 
     Raises:
         HarnessFault: `workspace` cannot be opened, or `cwd` is not in it.
     """
 
-    def __init__(self, workspace: Path, cwd: Path, *, reserved: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        cwd: Path,
+        *,
+        reserved: Sequence[Path] = (),
+        keeps: Callable[[str], bool] = lambda key: False,
+    ) -> None:
         if not hasattr(os, "O_PATH"):
             raise HarnessFault("capability_unavailable", "File tools need Linux.", boundary="sandbox")
         self._root = str(workspace)
         self._reserved = tuple(reserved)
+        self._reserved_known: set[tuple[int, int]] = set()
+        self._reserved_until = 0.0
+        self._keeps = keeps
         if not cwd.is_relative_to(workspace):
             raise HarnessFault("path_outside_mounts", "The working directory is not in the workspace.")
         self._cwd = cwd.relative_to(workspace).parts
@@ -136,7 +154,7 @@ class Workspace:
             walk.file()
             # O_NONBLOCK: somebody may hold a lease on it.
             fd = os.open(f"/proc/self/fd/{walk.fd}", os.O_RDONLY | os.O_NONBLOCK)
-            return WorkspaceFile(fd, path=walk.key, size=os.fstat(fd).st_size)
+            return WorkspaceFile(fd, path=walk.key, status=os.fstat(fd))
 
     def resolve(self, path: str) -> str:
         """See `ports.Sandbox.resolve`."""
@@ -163,19 +181,38 @@ class Workspace:
         finally:
             os.close(fd)
 
-    def replace(self, path: str, content: bytes) -> bool:
+    def replace(self, path: str, content: bytes, *, mode: int | None = None) -> bool:
         """See `ports.Sandbox.replace`. The owner is kept where that is permitted; a hard link is broken."""
         with self._walk(path) as walk:
             if path.endswith("/"):
                 raise ToolFailed("not_a_file", f"{visible(path)} names a directory.")
+            self._leave(walk.key)
             if walk.missing:
                 parent, name, old = walk.make_parents(), walk.missing[-1], None
             else:
                 old = walk.file()
-                _check_writable(walk.fd)
+                check_writable(walk.fd)
                 parent, name = walk.parent, walk.names[-1]
-            _write_and_rename(parent, name, content, old)
+            put(parent, name, content, old, mode=mode)
             return old is None
+
+    def remove(self, path: str) -> None:
+        """See `ports.Sandbox.remove`. One that may not be written is kept, as by `replace`."""
+        with self._walk(path) as walk:
+            walk.file()
+            self._leave(walk.key)
+            check_writable(walk.fd)
+            take_away(walk.parent, walk.names[-1])
+
+    def entries(self, path: str, *, most: int) -> tuple[list[Entry], int]:
+        """See `ports.Sandbox.entries`."""
+        with self.enter(path) as directory, _failures(path):
+            return in_order(directory, most=most, hidden=self._reserved_ids())
+
+    def _leave(self, key: str) -> None:
+        if self._keeps(key):
+            message = f"{visible(key)} is protected: programs outside of the sandbox obey it. Ask the user to do it."
+            raise ToolFailed("permission_denied", message)
 
     @contextmanager
     def _walk(self, path: str) -> Iterator[_Walk]:
@@ -184,7 +221,7 @@ class Workspace:
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
             raise ToolFailed("invalid_path", f"The path is longer than {MAX_PATH_BYTES} bytes.")
         reserved = self._reserved_ids()
-        if _identity(os.fstat(self._fd)) in reserved:
+        if identity(os.fstat(self._fd)) in reserved:
             raise ToolFailed("outside_workspace", "The workspace itself is reserved and closed to tools.")
         with _failures(path), _Walk(self._fd, self._root, reserved, path) as walk:
             walk.go([] if path.startswith("/") else self._cwd)
@@ -193,14 +230,18 @@ class Workspace:
     def _reserved_ids(self) -> set[tuple[int, int]]:
         # Read anew each time: a reserved directory may be made, or made again, while the session is open. What stands
         # in it is reserved by itself, since a hard link or a bind mount gives it another place.
+        now = time.monotonic()
+        if now < self._reserved_until:
+            return self._reserved_known
         found: set[tuple[int, int]] = set()
         for directory in self._reserved:
             with suppress(OSError):
-                found.add(_identity(directory.stat()))
+                found.add(identity(directory.stat()))
                 with os.scandir(directory) as entries:
                     for entry in entries:
                         with suppress(OSError):
-                            found.add(_identity(entry.stat(follow_symlinks=False)))
+                            found.add(identity(entry.stat(follow_symlinks=False)))
+        self._reserved_known, self._reserved_until = found, now + RESERVED_S
         return found
 
 
@@ -306,7 +347,7 @@ class _Walk:
     def _push(self, name: str, fd: int) -> None:
         self._fds.append(fd)
         self.names.append(name)
-        if _identity(os.fstat(fd)) in self._reserved:
+        if identity(os.fstat(fd)) in self._reserved:
             raise ToolFailed("outside_workspace", f"{visible(self._path)} is reserved and closed to tools.")
         if len(self._fds) > MAX_DEPTH:
             raise ToolFailed("invalid_path", f"The path is deeper than {MAX_DEPTH} directories.")
@@ -343,54 +384,3 @@ class _Walk:
         return ToolFailed(
             "outside_workspace", f"{visible(self._path)} leads out of the workspace; use a path within it."
         )
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _check_writable(fd: int) -> None:
-    """Renaming over a file needs no permission on it, but one that may not be written stays as it is."""
-    try:
-        os.close(os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK))
-    except OSError as error:
-        if error.errno != errno.ETXTBSY:
-            # ETXTBSY, a running program, is no obstacle: it keeps the old file.
-            raise
-
-
-def _write_and_rename(parent: int, name: str, content: bytes, old: os.stat_result | None) -> None:
-    """Write `content` beside `name`, make it durable and put it in place, with the mode of `old`."""
-    temporary = f".hames-{os.urandom(8).hex()}.tmp"
-    # A new file gets the mode that the umask leaves; one that takes another's place shows nobody its content before.
-    fd = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600 if old else 0o666, dir_fd=parent
-    )
-    try:
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
-            if old is not None:
-                made = os.fstat(fd)
-                if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
-                    with suppress(PermissionError):
-                        os.fchown(fd, old.st_uid, old.st_gid)
-                os.fchmod(fd, stat.S_IMODE(old.st_mode))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=parent)
-        raise
-    _sync_directory(parent)
-
-
-def _sync_directory(parent: int) -> None:
-    fd = os.open(f"/proc/self/fd/{parent}", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -115,7 +115,8 @@ class BashTool:
 def _outcome(result: ProcessResult, clip: Clip, *, lines: int, timeout_ms: int, kept: Spool | None) -> ToolOutcome:
     text = clip.text
     if clip.cut:
-        text = f"[Only the last {clip.lines} of {lines} lines are shown; to see all, write them to a file.]\n{text}"
+        hint = "; to see all, write them to a file" if kept is None else ""
+        text = f"[Only the last {clip.lines} of {lines} lines are shown{hint}.]\n{text}"
     notes = _notes(result, timeout_ms)
     if not text and not notes:
         notes = ["No output."]

@@ -5,7 +5,7 @@ Rule: only what is shown is redacted, never what is read or written: an edit mus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,7 @@ class RedactedTool:
         self._tool = tool
         self._secret = secret
 
-    def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | None:
+    def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | tuple[str, ...] | None:
         """See `ports.Tool.lock_key`."""
         return self._tool.lock_key(arguments, context)
 
@@ -94,3 +94,32 @@ class RedactedTool:
 
     def _shown(self, value: Any) -> Any:
         return redact(value, self._secret)
+
+
+class HidingTool:
+    """`tool`, with everything that `secrets` tells when it is used taken out: a key may become known after the tool was
+    made. Implements `ports.Tool`."""
+
+    def __init__(self, tool: Tool, secrets: Callable[[], Iterable[str]]) -> None:
+        self.spec = tool.spec
+        self.effect = tool.effect
+        self._tool = tool
+        self._secrets = secrets
+
+    def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | tuple[str, ...] | None:
+        """See `ports.Tool.lock_key`."""
+        return self._tool.lock_key(arguments, context)
+
+    def summary(self, arguments: Mapping[str, Any]) -> str:
+        """See `ports.Tool.summary`."""
+        return self._redacted().summary(arguments)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """See `ports.Tool.run`."""
+        return await self._redacted().run(arguments, context)
+
+    def _redacted(self) -> Tool:
+        tool = self._tool
+        for secret in self._secrets():
+            tool = RedactedTool(tool, secret)
+        return tool
