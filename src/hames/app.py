@@ -6,33 +6,33 @@ for, so that the handshake waits for none of them.
 
 from __future__ import annotations
 
+import gc
 import os
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hames.config import SETTINGS, Config, about_store, about_transport, home_path
+from hames.config import Config, about_store, about_transport, config_path, home_path
 from hames.core.limits import TURN_LIMITS
-from hames.core.redaction import worth_hiding
+from hames.core.redaction import redact
 from hames.protocol.errors import HarnessFault, Refused
+from hames.routes import OFFLINE
 from hames.server.host import Host
 from hames.workspace import identity, real_cwd, real_directory
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from hames.ports import Equipment, Mismatch, Provider, ReaperRecord, Store, Tool, World
+    from hames.core.catalog import ModelFacts
+    from hames.ports import Equipment, Mismatch, Observer, Provider, ReaperRecord, Store, Tool, World
 
 SNAPSHOT_VERSION = 1
-OFFLINE = "offline"
 
-PROVIDER_TYPO = 0.8
-"""How alike (difflib) to a provider's name what stands before the `/` of a model must be to be a typing error, and
-not part of the model's name, as in `qwen/qwen3`."""
+GARBAGE_EVERY = 10_000
+"""Objects more than there were, until the youngest are searched for cycles: few are made here, and a search looks at
+everything that a turn holds."""
 
 
 def make_host(
@@ -48,10 +48,11 @@ def make_host(
     embeds Hames: nothing of it is tuned."""
     home = home or home_path(environ)
 
+    worlds: list[LocalWorld] = []
+
     def make() -> tuple[Store, World]:
-        worlds: list[LocalWorld] = []
         store = make_store(config, home, lambda: worlds[0].processes.record)
-        worlds.append(LocalWorld(config, store, home))
+        worlds.append(LocalWorld(config, store, home, environ))
         return store, worlds[0]
 
     limits = config.limits
@@ -62,23 +63,57 @@ def make_host(
         about_store=lambda: about_store(home),
         about_parts=about_parts,
         preload=preload if transport == "stdio" else preload_sessions,
-        preload_turns=preload_turns,
+        preload_turns=preload_own_turns if transport == "stdio" else preload_turns,
         transport={**about_transport(limits, framing), "kind": transport},
         tasks=tasks,
+        observe=make_observe(config, lambda text: worlds[0].hide(text)),
     )
+
+
+def make_observe(config: Config, hide: Callable[[str], str]) -> Callable[[Store, Host], Observer] | None:
+    """What makes the telemetry of a host; None where it is off. `hide` takes the secrets out of a text."""
+    endpoint = config.get("telemetry.endpoint")
+    if endpoint is None or config.get("telemetry.enabled") == "false":
+        return None
+
+    def observe(store: Store, host: Host) -> Observer:
+        from hames.telemetry.settings import headers_of, traces_url
+        from hames.telemetry.watch import Telemetry
+
+        return Telemetry(
+            store,
+            host.tasks,
+            url=traces_url(endpoint),
+            headers=headers_of(config.get("telemetry.headers") or ""),
+            content=hide if config.get("telemetry.content") == "true" else None,
+            report=host.report,
+        )
+
+    return observe
 
 
 def preload() -> None:
     """`preload_sessions`, in a process of our own."""
     give_memory_back()
     preload_sessions()
+    keep_for_good()
+
+
+def keep_for_good() -> None:
+    """What is loaded stays: it is never searched for garbage again, and the search for it begins."""
+    gc.freeze()
+    gc.set_threshold(GARBAGE_EVERY)
+    gc.enable()
 
 
 def preload_sessions() -> None:
     """Import and build what the first session and the first turn will need, so that neither waits for it."""
     from hames.protocol.validate import prepare_params
 
-    for module in ("hames.engine.service", "hames.store", "apsw", "hames.sandbox.local", "hames.tools", "rfc8785"):
+    for module in (
+        *("hames.engine.service", "hames.store", "apsw", "hames.sandbox.local", "hames.tools", "hames.credentials"),
+        "rfc8785",
+    ):
         import_module(module)
     prepare_params(("SessionCreate", "SessionResume", "TurnSubmit", "EventsSubscribe", "TurnWait", "TurnCancel"))
 
@@ -97,9 +132,16 @@ def give_memory_back() -> None:
         mallopt(m_trim_threshold, 2 * 1024 * 1024)
 
 
+def preload_own_turns(provider: str) -> None:
+    """`preload_turns`, in a process of our own."""
+    preload_turns(provider)
+    gc.freeze()
+
+
 def preload_turns(provider: str) -> None:
     """The same for what the first turn needs of a model and of tools; after the session is answered, not beside it."""
-    for module in ("jsonschema",) if provider == OFFLINE else ("httpx", "httpcore", "jsonschema"):
+    modules = ("jsonschema", "hames.tools.todo", "hames.tools.web_fetch")
+    for module in modules if provider == OFFLINE else ("httpx", "httpcore", *modules):
         import_module(module)
 
 
@@ -123,165 +165,106 @@ def make_store(config: Config, home: Path, reaper: Callable[[], ReaperRecord | N
 
 def about_parts() -> dict[str, Any]:
     """Tools, providers, sandboxes and stores of this build, from their tables, for `capabilities/describe`."""
+    from hames import sandboxes, toolsets
     from hames.providers import PROVIDERS
-    from hames.sandbox.local import GUARANTEES
-    from hames.tools import TOOLS
 
     return {
-        "parentTools": [
-            {
-                "name": tool.spec.name,
-                "description": tool.spec.description,
-                "parameters": dict(tool.spec.parameters),
-                "effect": tool.effect,
-                "runs": "sandbox:local",
-            }
-            for tool in TOOLS
-        ],
+        "parentTools": toolsets.about(),
         "providers": [{"name": name} for name in PROVIDERS],
         "stores": [{"kind": "sqlite"}],
-        "sandboxes": [
-            {
-                "name": "local",
-                "contained": False,
-                "networkPosture": "general",
-                "guarantees": dict(GUARANTEES),
-                "platform": sys.platform,
-            }
-        ],
+        "sandboxes": sandboxes.about(),
     }
 
 
 class LocalWorld:
-    """The host as it is: configured providers, the local sandbox, every tool. Implements `ports.World`."""
+    """This host: configured providers, the sandboxes it has, every tool. Implements `ports.World`."""
 
-    def __init__(self, config: Config, store: Store, home: Path) -> None:
+    def __init__(self, config: Config, store: Store, home: Path, environ: Mapping[str, str]) -> None:
+        from hames.routes import Routes
         from hames.sandbox.process import ReaperProcesses
+        from hames.sandboxes import Sandboxes
+        from hames.toolsets import Toolsets
 
         self.limits: Mapping[str, int] = config.limits
         self._config = config
         self._store = store
         self._home = home
-        self._providers: dict[str, Provider] = {}
+        self._routes = Routes(config, environ, store)
         self.processes = self._reaper = ReaperProcesses(
             home / "reaper", term_grace_ms=self.limits["termGraceMs"], reap_ms=self.limits["reapMs"]
         )
+        self._tools = Toolsets(config)
+        self._sandboxes = Sandboxes(
+            home,
+            self._reaper,
+            secret=[config_path(environ)],
+            wanted=config.get("sandbox"),
+            program=config.get("bubblewrap"),
+        )
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every key and other secret that is known now."""
+        return self._routes.secrets()
 
     # --- snapshots ----------------------------------------------------------------------------------------
 
     def snapshot(self, wish: Mapping[str, Any]) -> dict[str, Any]:
         """See `ports.World.snapshot`."""
-        from hames.sandbox.local import GUARANTEES
-        from hames.tools import TOOLS
-
         workspace = real_directory(wish["workspace"], "workspace")
         cwd = real_cwd(workspace, wish.get("cwd"))
         mode = wish.get("mode", "default")
         route = self._route(wish.get("model"), strict=mode == "strict")
         found = os.stat(workspace)
         limits: dict[str, Any] = {name: self.limits[name] for name in TURN_LIMITS}
+        if mode == "strict":
+            limits["loopRepeats"] = 0  # nothing is said to the model that the caller did not say
         limits.update(wish.get("limits", {}))
         compaction = wish.get("context", {}).get("compaction", "auto" if mode == "default" else "manual")
-        optional = ("cwd", "model", "mode", "limits", "context", "instructions")
+        sandbox = self._sandboxes.choose(wish)
+        optional = ("cwd", "model", "mode", "limits", "context", "instructions", "tools", "sandbox", "network")
         snapshot: dict[str, Any] = {
             "version": SNAPSHOT_VERSION,
             "workspace": {"path": workspace, "device": found.st_dev, "inode": found.st_ino},
             "cwd": cwd,
             "mode": mode,
             "model": route,
-            "tools": [tool.spec.name for tool in TOOLS],
-            "sandbox": {"backend": "local", "guarantees": dict(GUARANTEES), "network": "general"},
+            "tools": self._tools.choose(wish, route, network=sandbox["network"] != "disabled"),
+            "sandbox": sandbox,
             "limits": limits,
             "context": {"compaction": compaction},
             "defaults": [name for name in optional if name not in wish],
-            "assurance": {"reduced": sorted(name for name, held in GUARANTEES.items() if held != "yes")},
+            "assurance": {"reduced": sorted(name for name, held in sandbox["guarantees"].items() if held != "yes")},
         }
         if "instructions" in wish:
             snapshot["instructions"] = wish["instructions"]
+        if "attribution" in wish:
+            snapshot["attribution"] = self._routes.attribution(wish["attribution"])
         return snapshot
 
     def _route(self, wanted: str | None, *, strict: bool) -> dict[str, Any]:
         if wanted is None and strict:
             raise Refused("invalid_config", "A strict session must name its `model`.", member="model")
-        return self.route(wanted if wanted is not None else self._default_model())
+        return self.route(wanted)
 
-    def route(self, model: str) -> dict[str, Any]:
-        """See `ports.World.route`."""
-        name, model = self._named(model)
-        return {**self.provider(name).route, "provider": name, "model": model}
+    def route(self, model: str | None) -> dict[str, Any]:
+        """See `ports.World.route`; None is the configured model."""
+        return self._routes.route(model)
 
-    def _default_model(self) -> str:
-        configured = self._config.get("model")
-        if configured is not None:
-            return str(configured)
-        return "compatible" if self._config.get("providers.compatible.baseUrl") else OFFLINE
-
-    def _named(self, text: str) -> tuple[str, str]:
-        """`<provider>/<model>`, a provider, or a model of the provider of the configured model: both names."""
-        from hames.providers import PROVIDERS
-
-        name, _, model = text.partition("/")
-        if name not in PROVIDERS:
-            if get_close_matches(name.lower(), PROVIDERS, 1, PROVIDER_TYPO):
-                known = ", ".join(PROVIDERS)
-                message = f"There is no provider {name[:80]!r}; there are: {known}. Write `<provider>/<model>`."
-                raise Refused("invalid_config", message, member="model")
-            configured = str(self._config.get("model") or "").partition("/")[0]
-            name, model = configured if configured in PROVIDERS and configured != OFFLINE else "compatible", text
-        if name == OFFLINE:
-            return OFFLINE, OFFLINE
-        model = model or str(self._config.get(f"providers.{name}.model") or "")
-        if not model:
-            raise Refused(
-                "invalid_config",
-                f"No model is named: write `{name}/<model>` or set providers.{name}.model.",
-                member="model",
-            )
-        return name, model
+    async def unlock(self, model: str | None) -> None:
+        """See `ports.World.unlock`."""
+        await self._routes.unlock(model)
 
     def provider(self, name: str | None) -> Provider:
         """See `ports.World.provider`."""
-        from hames.providers import PROVIDERS, ProviderSettings
+        return self._routes.provider(name)
 
-        name = name if name is not None else self._named(self._default_model())[0]
-        if name not in PROVIDERS:
-            known = ", ".join(PROVIDERS)
-            raise Refused("capability_unavailable", f"There is no provider {name[:80]!r}; there are: {known}.")
-        if name not in self._providers:
-            row, key_setting = PROVIDERS[name], f"providers.{name}.apiKey"
-            base_url = str(self._config.get(f"providers.{name}.baseUrl") or row.base_url or "")
-            if row.is_remote and not base_url:
-                raise Refused(
-                    "invalid_config",
-                    f"The provider {name} has no address: set providers.{name}.baseUrl, or use `offline`.",
-                    setting=f"providers.{name}.baseUrl",
-                )
-            key = self._config.get(key_setting)
-            if row.needs_key and not key:
-                variables = " or ".join((SETTINGS[key_setting].environment, *row.key_variables))
-                raise Refused(
-                    "credential_missing",
-                    f"The provider {name} wants a key: set {variables}, or run: hames config set {key_setting} -",
-                    setting=key_setting,
-                )
-            salt = bytes.fromhex(self._store.keyed("credential-salt"))
-            source = self._config.sources.get(key_setting, "none")
-            self._providers[name] = row.make(
-                ProviderSettings(
-                    base_url=base_url,
-                    api_key=key,
-                    key_source=source,
-                    salt=salt,
-                    server=self._config.get(f"providers.{name}.server"),
-                )
-            )
-        return self._providers[name]
+    def facts(self, provider: str, model: str) -> ModelFacts | None:
+        """See `ports.World.facts`."""
+        return self._routes.facts(provider, model)
 
     def mismatches(self, snapshot: Mapping[str, Any]) -> list[Mismatch]:
         """See `ports.World.mismatches`."""
         from hames.ports import Mismatch
-        from hames.sandbox.local import GUARANTEES
-        from hames.tools import TOOLS
 
         found: list[Mismatch] = []
         recorded = snapshot["workspace"]
@@ -292,61 +275,52 @@ class LocalWorld:
             found.append(Mismatch("workspace.inode", recorded["inode"], inode))
         elif not os.path.isdir(snapshot["cwd"]):
             found.append(Mismatch("cwd", snapshot["cwd"], None))
-        missing = sorted(set(snapshot["tools"]) - {tool.spec.name for tool in TOOLS})
-        if missing:
-            found.append(Mismatch("tools", list(snapshot["tools"]), [tool.spec.name for tool in TOOLS]))
-        guarantees = snapshot["sandbox"].get("guarantees", {})
-        worse = {n: GUARANTEES.get(n) for n, held in guarantees.items() if held == "yes" and GUARANTEES.get(n) != held}
-        if worse:
-            found.append(Mismatch("sandbox.guarantees", {name: guarantees[name] for name in worse}, worse))
-        return found + self._route_mismatches(snapshot["model"])
-
-    def _route_mismatches(self, recorded: Mapping[str, Any]) -> list[Mismatch]:
-        from hames.ports import Mismatch
-
-        try:
-            route = self.provider(recorded["provider"]).route
-        except Refused as refused:
-            return [Mismatch("model.provider", recorded["provider"], refused.message)]
-        return [
-            Mismatch(f"model.{member}", recorded.get(member), route.get(member))
-            for member in ("baseUrl", "credential")
-            if _compared(member, recorded) != _compared(member, route)
-        ]
+        if missing := self._tools.missing(snapshot["tools"]):
+            here = [name for name in snapshot["tools"] if name not in missing]
+            found.append(Mismatch("tools", list(snapshot["tools"]), here))
+        return found + self._sandboxes.mismatches(snapshot["sandbox"]) + self._routes.mismatches(snapshot["model"])
 
     # --- equipment ----------------------------------------------------------------------------------------
 
     def equip(self, session_id: str, snapshot: Mapping[str, Any]) -> Equipment:
         """See `ports.World.equip`."""
+        from hames.core.catalog import ModelFacts, output_beside
         from hames.ports import Equipment
-        from hames.sandbox.local import LocalSandbox
-        from hames.tools import TOOLS
+        from hames.providers import PROVIDERS
 
-        sandbox = LocalSandbox(
-            Path(snapshot["workspace"]["path"]),
-            Path(snapshot["cwd"]),
-            session_id,
-            self._reaper,
-            reserved=[self._home],
-        )
-        allowed = set(snapshot["tools"])
+        sandbox = self._sandboxes.open(session_id, snapshot)
+        name, model = snapshot["model"]["provider"], snapshot["model"]["model"]
+        known = self.facts(name, model) or ModelFacts()
+        window = self.limits["contextTokens"] or known.context_tokens
+        output = output_beside(known.output_tokens, window, self.limits["compactPercent"])
         return Equipment(
-            provider=self.provider(snapshot["model"]["provider"]),
-            model=snapshot["model"]["model"],
+            provider=self._routes.attributed(name, snapshot.get("attribution")),
+            model=model,
             sandbox=sandbox,
-            tools=tuple(self._redacted(tool) for tool in TOOLS if tool.spec.name in allowed),
+            tools=tuple(self._redacted(tool) for tool in self._tools.open(snapshot["tools"])),
             assurance=snapshot["assurance"],
-            window_tokens=self.limits["contextTokens"] or None,
+            window_tokens=window,
+            output_tokens=output if PROVIDERS[name].wants_output_limit else None,
+            prices=known.prices,
+            cutoff=known.cutoff,
+            hide=self.hide,
         )
+
+    def hide(self, text: str) -> str:
+        """`text` without any secret that is known now."""
+        for secret in self.secrets():
+            text = redact(text, secret)
+        return text
 
     def _redacted(self, tool: Tool) -> Tool:
         """`tool`, which may come across our credential: the parent that started us has it too."""
-        from hames.tools.redacted import RedactedTool
+        from hames.tools.redacted import HidingTool
 
-        for name in SETTINGS:
-            if SETTINGS[name].secret and (secret := worth_hiding(self._config.get(name))):
-                tool = RedactedTool(tool, secret.strip())
-        return tool
+        return HidingTool(tool, self.secrets)
+
+    async def prove(self, backend: str | None) -> None:
+        """See `ports.World.prove`."""
+        await self._sandboxes.prove(backend)
 
     async def prepare(self) -> None:
         """See `ports.World.prepare`."""
@@ -367,6 +341,7 @@ class LocalWorld:
         """See `ports.World.check`."""
         if dependency == "workspace":
             assert snapshot is not None
+            await self.unlock(snapshot["model"]["provider"])
             mismatches = self.mismatches(snapshot)
             if mismatches:
                 names = ", ".join(mismatch.member for mismatch in mismatches)
@@ -374,9 +349,10 @@ class LocalWorld:
             return {"status": "ok"}
         if dependency == "sandbox":
             await self.prepare()
-            why = "Commands run unconfined on this host: see `sandboxes` in capabilities/describe."
-            return {"status": "degraded", "why": why, "details": {"backend": "local"}}
-        provider = self.provider(None if snapshot is None else snapshot["model"]["provider"])
+            return await self._sandboxes.check(snapshot)
+        name = None if snapshot is None else snapshot["model"]["provider"]
+        await self.unlock(name)
+        provider = self.provider(name)
         if provider.name == OFFLINE:
             return {"status": "degraded", "why": _offline_why(snapshot)}
         models = await provider.models()
@@ -384,8 +360,7 @@ class LocalWorld:
 
     async def aclose(self) -> None:
         """See `ports.World.aclose`."""
-        for provider in self._providers.values():
-            await provider.aclose()
+        await self._routes.aclose()
         await self.processes.aclose()
 
 
@@ -393,8 +368,3 @@ def _offline_why(snapshot: Mapping[str, Any] | None) -> str:
     if snapshot is None:
         return "No model is configured: scripted prompts only."
     return "This session uses the offline interpreter: scripted prompts only."
-
-
-def _compared(member: str, route: Mapping[str, Any]) -> Any:
-    """What must be equal of a route: of a credential, which one it is and not where it was found."""
-    return route.get(member) if member != "credential" else (route.get(member) or {}).get("fingerprint")

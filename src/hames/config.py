@@ -19,19 +19,22 @@ from hames.core.records import record
 from hames.protocol.errors import Refused
 from hames.protocol.jsontext import dumps, loads
 from hames.providers import PROVIDERS, ProviderRow
+from hames.telemetry.settings import checked as checked_telemetry
 
 
 @record
 class Setting:
     """A setting: the environment variable that wins over the file, whether it is secret, its meaning.
 
-    `fallbacks` are variables of others that are looked at where neither ours nor the file has a value.
+    `fallbacks` are variables of others that are looked at where neither ours nor the file has a value. `choices` are
+    all that it may be, where that is not any text.
     """
 
     environment: str
     meaning: str
     secret: bool = False
     fallbacks: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 OWNER_CHARS = 80
@@ -59,6 +62,9 @@ def _settings_of(name: str, row: ProviderRow) -> Mapping[str, Setting]:
     }
 
 
+SANDBOXES = ("local", "contained", "auto")
+"""As `sandbox` in the params of `session/create`."""
+
 SETTINGS: Mapping[str, Setting] = {
     "model": Setting("HAMES_MODEL", "model of new sessions: `<provider>/<model>` or `offline`"),
     **{
@@ -67,9 +73,46 @@ SETTINGS: Mapping[str, Setting] = {
         if row.is_remote
         for name, setting in _settings_of(provider, row).items()
     },
+    "sandbox": Setting("HAMES_SANDBOX", "sandbox of new sessions: local, contained or auto, default local"),
+    "bubblewrap": Setting("HAMES_BUBBLEWRAP", "absolute path of `bwrap`, where it is not in its usual place"),
     "modelsFile": Setting("HAMES_MODELS_FILE", "absolute path of a JSON file of models, which wins over our own"),
     "providers.compatible.server": Setting(
         "HAMES_COMPATIBLE_SERVER", "what it is, where its address does not tell: llama.cpp, ollama, vllm, …"
+    ),
+    "tools.webFetch.privateAddresses": Setting(
+        "HAMES_WEB_FETCH_PRIVATE_ADDRESSES",
+        "`allow` lets web_fetch reach this machine and its networks; default `refuse`",
+        choices=("refuse", "allow"),
+    ),
+    "tools.webSearch.apiKey": Setting(
+        "HAMES_BRAVE_API_KEY",
+        "key of Brave Search: with it there is web_search",
+        secret=True,
+        fallbacks=("BRAVE_API_KEY",),
+    ),
+    "tools.webSearch.baseUrl": Setting(
+        "HAMES_BRAVE_BASE_URL", "base URL of Brave Search: default https://api.search.brave.com"
+    ),
+    "telemetry.endpoint": Setting(
+        "HAMES_TELEMETRY_ENDPOINT",
+        "base URL of an OpenTelemetry collector (OTLP/HTTP with JSON), to which spans are sent",
+        fallbacks=("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+    ),
+    "telemetry.enabled": Setting(
+        "HAMES_TELEMETRY_ENABLED",
+        "false: send none; true: also to OTEL_EXPORTER_OTLP_ENDPOINT of the environment",
+        choices=("true", "false"),
+    ),
+    "telemetry.content": Setting(
+        "HAMES_TELEMETRY_CONTENT",
+        "true: with prompts, answers, arguments and results, redacted; default false",
+        choices=("true", "false"),
+    ),
+    "telemetry.headers": Setting(
+        "HAMES_TELEMETRY_HEADERS",
+        "headers for the collector: name=value,…",
+        secret=True,
+        fallbacks=("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"),
     ),
     **{
         f"limits.{name}": Setting(
@@ -190,9 +233,13 @@ def _with_fallbacks(
     found: list[tuple[str, Any, str, str]], environ: Mapping[str, str]
 ) -> list[tuple[str, Any, str, str]]:
     """`found`, and before it what others' variables say of settings that it does not have."""
-    known = {name for name, _, _, _ in found}
+    known = {name: value for name, value, _, _ in found}
+    # Programs that have nothing to do with Hames are told of a collector by these, and its headers are for it alone.
+    wanted = "telemetry.endpoint" not in known and str(known.get("telemetry.enabled")).lower() == "true"
     told = []
     for name, setting in SETTINGS.items():
+        if name.startswith("telemetry.") and not wanted:
+            continue
         variable = next((each for each in setting.fallbacks if environ.get(each, "").strip()), None)
         if variable is not None and name not in known:
             told.append((name, environ[variable], "environment", f" It is {variable} of the environment."))
@@ -205,8 +252,9 @@ def _keep_keys_at_home(
     """Forget a key, or the way to it, that stands in the file beside another address than the one in force: it was
     given for that one."""
     in_file = {name: value for name, value, source, _ in found if source == "file"}
-    for name in [name for name in values if name.endswith((".apiKey", ".apiKeyCommand")) and sources[name] == "file"]:
-        address = name.rpartition(".")[0] + ".baseUrl"
+    keys = (".apiKey", ".apiKeyCommand", "telemetry.headers")
+    for name in [name for name in values if name.endswith(keys) and sources[name] == "file"]:
+        address = name.rpartition(".")[0] + (".endpoint" if name == "telemetry.headers" else ".baseUrl")
         if address in in_file and in_file[address] != values.get(address):
             del values[name], sources[name]
 
@@ -263,15 +311,33 @@ def check_setting(name: str, value: Any) -> Any:
             return check_limit(name.removeprefix("limits."), number)
         except ValueError as error:
             raise Refused("invalid_config", f"{name} {error}.", setting=name) from error
+    if name.startswith("telemetry.") and isinstance(value, bool):
+        value = str(value).lower()
     if not isinstance(value, str) or not value.strip():
         raise Refused("invalid_config", f"{name} must be a text that is not empty.", setting=name)
+    return _checked_text(name, value)
+
+
+def _checked_text(name: str, value: str) -> str:
+    if name == "sandbox" and value not in SANDBOXES:
+        raise Refused("invalid_config", f"{name} must be {' or '.join(SANDBOXES)}, not {value[:80]!r}.", setting=name)
+    if name == "bubblewrap" and not os.path.isabs(value):
+        raise Refused("invalid_config", f"{name} must be an absolute path, not {value[:80]!r}.", setting=name)
+    if (choices := SETTINGS[name].choices) and value not in choices:
+        allowed = " or ".join(choices)
+        raise Refused("invalid_config", f"{name} must be {allowed}, not {value[:80]!r}.", setting=name)
     if name.endswith("baseUrl") and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
         raise Refused("invalid_config", f"{name} must be an http or https URL, not {value[:80]!r}.", setting=name)
     if name.endswith(".apiKeyCommand"):
         _check_command(name, value)
     if name.endswith(".owner") and (len(value) > OWNER_CHARS or not value.isprintable()):
         raise Refused("invalid_config", f"{name} must be one line of at most {OWNER_CHARS} characters.", setting=name)
-    return value
+    if not name.startswith("telemetry."):
+        return value
+    try:
+        return checked_telemetry(name.removeprefix("telemetry."), value)
+    except ValueError as error:
+        raise Refused("invalid_config", f"{name} {error}.", setting=name) from error
 
 
 def _check_command(name: str, value: str) -> None:

@@ -72,7 +72,7 @@ def test_a_killed_run_is_interrupted_and_the_next_one_settles_it(hames: Cli) -> 
     told = hames("replay", session).out
     assert "[recovered after" in told
     assert "[lease_lost]" in told
-    assert told.endswith("next\n    18  [completed]\n")
+    assert told.endswith("next\n    19  [completed]\n")
 
 
 def test_a_signal_while_the_prompt_is_awaited_ends_with_a_record(hames: Cli, tmp_path: Path) -> None:

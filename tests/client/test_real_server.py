@@ -85,6 +85,7 @@ async def test_every_helper_speaks_a_method_that_the_server_knows(tmp_path: Path
         await session.list_turns(limit=1)
         await session.get(view=True)
         await session.rename("second")
+        await session.compact()
         await session.usage()
         large = (await session.submit("say large\n" + "x" * 20_000))["turn"]["turnId"]
         await session.wait(large)

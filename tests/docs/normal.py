@@ -45,6 +45,11 @@ _FIXED = {
     "sinceMs": 15000,
     "delayMs": 1043,
     "responseId": "chatcmpl-7d1f",
+    # Estimates, which follow the length of this run's paths.
+    "estimatedTokens": 1803,
+    "percent": 81,
+    "tokensBefore": 1803,
+    "tokensAfter": 911,
 }
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _CURSOR = re.compile(r"\b(\d+)\.([0-9a-f]{12})\b")
@@ -52,6 +57,8 @@ _ID = re.compile(r"\b([a-z])-([0-9a-f]{20})\b")
 _ARTIFACT = re.compile(r"\ba-([0-9a-f]{32})\b")
 _SHA256 = re.compile(r"\b([0-9a-f]{32})[0-9a-f]{32}\b")
 _CALL = re.compile(r"\bcall_\d+\b")
+_DAY = re.compile(r"Today is \d{4}-\d\d-\d\d")
+_SYSTEM = re.compile(r"The operating system is [^.]*")
 _DIGEST_KEY = re.compile(r"(.*[dD]igest|fingerprint)")
 _PID_KEY = re.compile(r"pid")
 
@@ -73,6 +80,8 @@ class Normal:
                 if key in _MAPS and len(items) > LONGEST_MAP:
                     items = items[: _most(value, LONGEST_MAP)]
                 time = self._event_time(value)
+                if value.get("source") == "environment":  # whose paths are of this run
+                    items += [("sizeBytes", len(self._text(value["text"], "text").encode()))]
                 return {name: time if time and name == "time" else self.plain(one, name) for name, one in items}
             case list():
                 kept = value if len(value) <= LONGEST_LIST else value[: _most(value, LONGEST_LIST - 1)]
@@ -96,6 +105,8 @@ class Normal:
             return self._stand_in(value[:32], "digest")[: len(value)]
         for text, other in self._known.items():
             value = re.sub(rf"(?<!\d){re.escape(text)}(?!\d)", other, value)
+        value = _DAY.sub("Today is 2026-01-31", value)
+        value = _SYSTEM.sub("The operating system is Linux (x86_64)", value)
         value = _TIME.sub(f"2026-01-31T{_TIMES.get(key, '09:00:00.010')}Z", value)
         value = _CURSOR.sub(lambda found: f"{found[1]}.{self._stand_in(found[0], 'cursor')[:12]}", value)
         value = _ID.sub(lambda found: f"{found[1]}-{self._stand_in(found[0], found[1])[:20]}", value)

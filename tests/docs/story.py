@@ -31,6 +31,7 @@ def tell(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:
     retries(book, server, fake, workspace)
     large_texts(book, server, fake, workspace)
     waits_and_pieces(book, start, fake, workspace)
+    loop(book, server, fake, workspace)
     shorter(book, start, fake, workspace)
     lost_owner(book, start, fake, workspace)
     ends(book, server, workspace)
@@ -49,6 +50,7 @@ def hello(book: Book, server: Server) -> None:
 def one_turn(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> None:
     """A session whose one turn mends a file."""
     (workspace / "answer.txt").write_text("the answer is 41\n")
+    (workspace / "AGENTS.md").write_text("Run the tests with `make test`.\n")
     edit = {"path": "answer.txt", "oldText": "41", "newText": "42"}
     fake.script(
         thinking("The file first.") + calls([("edit", edit)]),
@@ -116,10 +118,12 @@ def queue(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> No
 
 
 def retries(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> None:
-    """A provider that is busy, cuts an answer and then refuses; an input that is no Unicode text."""
+    """A provider that is busy, cuts an answer and then refuses; an input that is no Unicode text; a document that
+    changes."""
     fake.script(status(503, "busy"), partial("Half an ans") + cut(), text("The whole answer."))
     server.create(workspace, "s3")
     server.finish("s3", server.submit("s3", "Say it again: \ud83d", turnId="t1"))
+    (workspace / "AGENTS.md").write_text("Run the tests with `make check`.\n")
     fake.script(status(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}}))
     server.finish("s3", server.submit("s3", "Once more.", turnId="t2"))
     book.events(server, "s3")
@@ -171,6 +175,14 @@ def waits_and_pieces(book: Book, start: Start, fake: FakeProvider, workspace: Pa
     fake.gate("half").open()
     server.finish("s7", "t1")
     book.events(server, "s7", "model.discarded")
+
+
+def loop(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> None:
+    """A model that makes the same call again and again, until it is told."""
+    fake.script(*[calls([("glob", {"pattern": "*.lock"})]) for _ in range(3)], text("There is no lock file."))
+    server.create(workspace, "s10")
+    server.finish("s10", server.submit("s10", "Which lock files are there?", turnId="t1"))
+    book.events(server, "s10")
 
 
 def shorter(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:

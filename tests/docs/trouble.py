@@ -16,8 +16,6 @@ from fake.provider import FakeProvider, calls, finish, partial, status, text, wa
 Start = Callable[..., Server]
 
 NOT_RAISED = {
-    "containment_unavailable": "No sandbox of this version gives a guarantee that could be required.",
-    "credential_missing": "Providers of this version that want a key say `credential_rejected`.",
     "internal": "No request is known that brings it about.",
 }
 """Kinds without an example, and why."""
@@ -34,6 +32,7 @@ def tell(book: Book, start: Start, fake: FakeProvider, home: Path, workspace: Pa
     turns(book, server, fake, workspace)
     cursors_and_references(book, server)
     models(book, server, fake, workspace)
+    keys(book, start, workspace)
     limits(book, start, fake, workspace)
     owners(book, start, fake, workspace)
     stopping(book, start, fake, workspace)
@@ -100,6 +99,15 @@ def sessions(book: Book, server: Server, workspace: Path) -> None:
         "session/create",
         workspace=place,
         cwd="..",
+    )
+    book.refused(
+        server,
+        "containment_unavailable",
+        "Commands without network, in a sandbox that cannot take it away.",
+        "session/create",
+        workspace=place,
+        sandbox="local",
+        network="disabled",
     )
     book.refused(
         server,
@@ -200,6 +208,17 @@ def models(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> N
     fake.script(calls([("bash", {"command": "true"})]), text("I have to stop here."))
     server.finish("e5", server.submit("e5", "Run the tests.", limits={"steps": 1}))
     book.failed(server, "limit_exceeded", "One model request was allowed, and it wanted to call a tool.", "e5")
+
+
+def keys(book: Book, start: Start, workspace: Path) -> None:
+    server = start(env={"HAMES_COMPATIBLE_API_KEY_COMMAND": "false"})
+    book.refused(
+        server,
+        "credential_missing",
+        "The program that should print the key ends with exit code 1.",
+        "session/create",
+        workspace=str(workspace),
+    )
 
 
 def limits(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:

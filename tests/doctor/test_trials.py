@@ -21,7 +21,19 @@ def test_a_command_runs_and_a_tree_is_gone(case: MakeCase) -> None:
     found = check_sandbox(case())
 
     assert found.status == "ok", found
-    assert set(found.details) == {"backend", "commandMs", "treeGoneMs"}
+    assert set(found.details) == {"backend", "commandMs", "treeGoneMs", "contained"}
+
+
+@pytest.mark.parametrize(("wanted", "status"), [("local", "ok"), ("auto", "warn"), ("contained", "fail")])
+def test_confinement_that_is_wanted_and_not_to_be_had_is_told_with_what_to_do(
+    case: MakeCase, tmp_path: Path, wanted: str, status: str
+) -> None:
+    found = check_sandbox(case(HAMES_SANDBOX=wanted, HAMES_BUBBLEWRAP=str(tmp_path / "none")))
+
+    assert found.status == status
+    assert found.seen.endswith("contained is not to be had")
+    assert found.details["contained"]["fs.write_confined"] == "no"
+    assert all("no bubblewrap" in problem.what and "Install" in problem.advice for problem in found.problems)
 
 
 def test_a_path_without_bash_fails(case: MakeCase, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -47,7 +47,7 @@ def test_no_message_is_left_over() -> None:
 
     sent = {method.result for method in METHODS.values()} | set(NOTIFICATIONS.values())
     assert {message.__name__ for message in _messages(results)} == sent | {
-        *("Health", "ServerInfo", "ServerCapabilities", "LimitInfo", "StoreInfo", "TransportInfo")
+        *("Health", "ServerInfo", "ServerCapabilities", "LimitInfo", "Model", "StoreInfo", "TransportInfo")
     }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crash.ledger import settle, still_usable
+from crash.waits import until
 from crash.whole import whole_events
 from e2e.driver import Server, compatible, said
 from engine.rules import check_log
@@ -66,6 +67,10 @@ def _mounted(place: Place) -> Path:
     return mount
 
 
+def _mounted_anew(option: str, mount: Path) -> bool:
+    return subprocess.run(["mount", "-o", f"remount,{option}", str(mount)], check=False).returncode == 0
+
+
 def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
@@ -102,7 +107,8 @@ def _read_only_once(mount: Path, home: Path, workspace: Path, env: dict[str, str
     finally:
         first.kill()
     killed(first)
-    _mount("-o", "remount,ro", str(mount))
+    # What was killed may be a moment longer in the kernel, which has its files open meanwhile.
+    until(lambda: _mounted_anew("ro", mount), "it is read-only")
     fake.answer = lambda _body: text("yes")
     with Server(home, env=env, cwd=workspace) as second:
         before = second.log(session_id)

@@ -29,6 +29,11 @@ _VARIES = re.compile(
     r"(.*[cC]ursor|.*At|at|time|since|.*Digest|digest|inode|device|pid|host|principal|durationMs|sinceMs|"
     r"subscriptionId|itemId|callId|providerCallId|modelRequestId|steerId|messages|path|version|client)"
 )
+_HOST = (
+    (re.compile(r"Today is \d{4}-\d\d-\d\d"), "Today is 2026-01-31"),
+    (re.compile(r"The operating system is [^.]*"), "The operating system is Linux (x86_64)"),
+)
+"""What the model is told of the day and the machine, and what stands in transcripts for it."""
 _IDS = re.compile(r"(itemIds|steerIds|openCalls|undelivered)")
 
 
@@ -145,6 +150,8 @@ class Player:
 
     def _take_out(self, value: Any) -> Any:
         text = json.dumps(value).replace(self.workspace, WORKSPACE)
+        for found, instead in _HOST:
+            text = found.sub(instead, text)
         return json.loads(text)
 
     def compare(self, expected: list[Any], sent: list[Any]) -> None:
@@ -173,6 +180,8 @@ class Player:
             yield f"{where}: {wanted!r:.200} became {got!r:.200}"
 
     def _member(self, key: str, wanted: Any, got: Any, where: str) -> Iterator[str]:
+        if key in ("sizeBytes", "sha256") and where.startswith("event context.composed"):
+            return  # of the text beside it, in which the day and the directory are others
         if _IDS.fullmatch(key) and len(wanted) == len(got):
             self._learnt.update(zip(wanted, got, strict=True))
         elif _VARIES.fullmatch(key) and isinstance(wanted, type(got)) and not isinstance(got, dict | list):

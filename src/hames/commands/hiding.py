@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from hames.config import SETTINGS
+from hames.config import secret_variables
 
 PR_SET_DUMPABLE = 4
 """prctl(2)."""
@@ -17,8 +17,7 @@ PR_SET_DUMPABLE = 4
 
 def hide_secrets() -> None:
     """Forget the secret settings in the environment. Call it once they are loaded."""
-    variables = [name for row in SETTINGS.values() if row.secret for name in (row.environment, *row.fallbacks)]
-    names = [name for name in variables if name in os.environ]
+    names = [name for name in secret_variables() if name in os.environ]
     if not names:
         return
     # The import takes 5 ms of the start, so it is paid only where there is something to hide.

@@ -172,6 +172,7 @@ async def local_client(
                 with anyio.move_on_after(LEAVE_S):
                     await host.shut_down("cancel", cause="disconnect")
                 client.connection.close_subscriptions()
+                await host.flush()
                 with anyio.move_on_after(LEAVE_S):
                     await host.aclose()
             tasks.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -34,6 +35,8 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from hames.server.greeting import agree, greet_early
     from hames.server.stdio import claim_stdio
 
+    # Until all is loaded there is no garbage worth looking for; see `app.preload`.
+    gc.disable()
     stdio = claim_stdio()
     spare_imports()
     if hasattr(signal, "SIGPIPE"):

@@ -101,6 +101,7 @@ def _page(answer: Mapping[str, Any]) -> str:
         "sandbox": f"{answer['snapshot']['sandbox']['backend']}, not guaranteed: "
         + ", ".join(answer["snapshot"]["assurance"]["reduced"]),
         "usage": _usage(view["usage"]["inclusive"]),
+        "cost": _cost(view["usage"]["inclusive"]),
     }
     lines = [f"{name:<10} {value}" for name, value in facts.items() if value is not None]
     lines.append(f"{'turns':<10} {session['turns']}, newest first")
@@ -116,6 +117,18 @@ def _usage(total: Mapping[str, Any]) -> str:
     counters = ", ".join(f"{name} {count}" for name, count in sorted(total["counters"].items()))
     reported = f"reported by {total['reported']} of {total['requests']} model requests"
     return f"{counters} ({reported})" if counters else reported
+
+
+def _cost(total: Mapping[str, Any]) -> str | None:
+    """One line: what the provider said, else what was estimated, else why nobody can say."""
+    cost = total.get("cost", {})
+    if "reported" in cost:
+        return f"{cost['reported']['amount']} {cost['reported']['currency']}, as the provider reported it"
+    if "estimated" in cost:
+        estimated = cost["estimated"]
+        cards = ", ".join(f"{card['name']} {card['version']}" for card in estimated["rateCards"])
+        return f"about {estimated['amount']} {estimated['currency']}, estimated by list prices ({cards})"
+    return f"not known ({total['costReason']})" if "costReason" in total else None
 
 
 def _end_of(turn: Mapping[str, Any]) -> str:

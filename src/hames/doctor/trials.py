@@ -25,6 +25,7 @@ from hames.protocol.errors import HamesError, ToolFailed
 
 if TYPE_CHECKING:
     from hames.sandbox.local import LocalSandbox
+    from hames.sandbox.probe import Proof
 
 COMMAND_MS: Final = 2_000
 """For `true` to run."""
@@ -41,6 +42,8 @@ PROVIDER_S: Final = 5.0
 SERVER_S: Final = 8.0
 """For a server to start, answer and end."""
 
+_KEYS: Final[Mapping[str, str]] = {"none": "without a key", "command": "with a key from its program"}
+
 NO_LISTING: Final = frozenset({404, 405, 501})
 """HTTP statuses of a server that has no listing of models and may chat all the same."""
 
@@ -49,7 +52,8 @@ NO_LISTING: Final = frozenset({404, 405, 501})
 
 
 def check_sandbox(case: Case) -> Finding:
-    """Commands: one runs, and a tree of processes is gone when its call is cancelled."""
+    """Commands: one runs, a tree of processes is gone when its call is cancelled, and whether they can be confined."""
+    from hames.sandbox.probe import HINT
     from hames.sandbox.process import supported
 
     if not supported():
@@ -61,6 +65,7 @@ def check_sandbox(case: Case) -> Finding:
     with tempfile.TemporaryDirectory(prefix="hames-doctor-", ignore_cleanup_errors=True) as folder:
         try:
             run_ms, gone_ms, left = anyio.run(_try_commands, Path(folder).resolve())
+            proof = anyio.run(_try_containment, Path(folder).resolve(), case.config.get("bubblewrap"))
         except (HamesError, ToolFailed) as failure:
             what = f"A command could not be run: {failure.message}"
             problems.append(Problem("fail", what, "See whether processes, memory or descriptors have run out."))
@@ -68,8 +73,15 @@ def check_sandbox(case: Case) -> Finding:
     if left:
         what = f"Processes outlived their command: {left}."
         problems.append(Problem("fail", what, f"Run: kill -9 {' '.join(map(str, left))}"))
-    seen = f"local, not confined; a command takes {run_ms:.1f} ms, a tree of processes is gone in {gone_ms:.1f} ms"
-    return Finding(seen, tuple(problems), {"backend": "local", "commandMs": run_ms, "treeGoneMs": gone_ms})
+    wanted = case.config.get("sandbox") or "local"
+    if proof.why and wanted != "local":
+        problems.append(Problem("fail" if wanted == "contained" else "warn", " ".join(proof.why), HINT))
+    seen = (
+        f"local, not confined; a command takes {run_ms:.1f} ms, a tree of processes is gone in {gone_ms:.1f} ms; "
+        f"contained {'is not to be had' if proof.why else 'works'}"
+    )
+    details = {"backend": "local", "commandMs": run_ms, "treeGoneMs": gone_ms, "contained": dict(proof.guarantees)}
+    return Finding(seen, tuple(problems), details)
 
 
 async def _try_commands(folder: Path) -> tuple[float, float, list[int]]:
@@ -88,6 +100,18 @@ async def _try_commands(folder: Path) -> tuple[float, float, list[int]]:
     finally:
         await processes.aclose()
     return run_ms, gone_ms, sorted(marked([session_id]))
+
+
+async def _try_containment(folder: Path, program: str | None) -> Proof:
+    """What confinement guarantees here."""
+    from hames.sandbox.probe import Prober
+    from hames.sandbox.process import ReaperProcesses
+
+    processes = ReaperProcesses(folder / "reaper", term_grace_ms=0, reap_ms=1_000)
+    try:
+        return await Prober([folder], processes, program=program).prove()
+    finally:
+        await processes.aclose()
 
 
 async def _run_true(sandbox: LocalSandbox) -> float:
@@ -142,11 +166,18 @@ def check_providers(case: Case) -> Finding:
 
 async def _ask(case: Case, name: str) -> Finding:
     """What a provider answers when it is asked for its models."""
+    from hames.credentials import Keys
     from hames.providers import PROVIDERS, ProviderSettings
 
     base_url = str(case.config.provider_url(name))
-    key = case.config.get(f"providers.{name}.apiKey")
-    seen = f"{name} at {base_url}, {'with a key' if key else 'without a key'}"
+    keys = Keys(case.config, case.environ)
+    try:
+        await keys.unlock(name)
+        key, source = keys.key(name)
+    except HamesError as failure:
+        advice = f"Correct the setting {failure.details['setting']}."
+        return Finding(f"{name} at {base_url}", (Problem("fail", failure.message, advice),), {"kind": failure.kind})
+    seen = f"{name} at {base_url}, {_KEYS.get(source, 'with a key')}"
     details = {"baseUrl": base_url, "hasKey": bool(key)}
     began = perf_counter()
     try:

@@ -17,7 +17,7 @@ from hames.protocol.errors import HamesError
 
 if TYPE_CHECKING:
     from hames.engine.service import Service
-    from hames.ports import Owner, Store, World
+    from hames.ports import Observer, Owner, Store, World
     from hames.server.connection import Connection
 
 
@@ -25,7 +25,7 @@ class Host:
     """The parts behind a connection.
 
     `make` gives the store and the world, `preload` and `preload_turns` load what they need; `about_store` and
-    `about_parts` describe them without making them.
+    `about_parts` describe them without making them. `observe` gives who is told of the sessions that run here.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Host:
         preload_turns: Callable[[str], None],
         transport: Mapping[str, Any],
         tasks: TaskGroup,
+        observe: Callable[[Store, Host], Observer] | None = None,
     ) -> None:
         self.principal = principal
         self.limits = limits
@@ -52,8 +53,10 @@ class Host:
         self._preload = preload
         self._preload_turns = preload_turns
         self._turns_loaded = False
-        self._tasks = tasks
+        self.tasks = tasks
         self._service: Service | None = None
+        self._observe = observe
+        self._observer: Observer | None = None
 
     def warm_up(self) -> None:
         """Load what sessions will need in a thread, once the handshake is answered."""
@@ -61,7 +64,7 @@ class Host:
         async def load() -> None:
             await anyio.to_thread.run_sync(self._preload, abandon_on_cancel=True)
 
-        self._tasks.start_soon(load)
+        self.tasks.start_soon(load)
 
     def warm_up_turns(self, provider: str) -> None:
         """Load what the first turn of a session with this provider will need, once the session is answered."""
@@ -72,7 +75,7 @@ class Host:
         async def load() -> None:
             await anyio.to_thread.run_sync(self._preload_turns, provider, abandon_on_cancel=True)
 
-        self._tasks.start_soon(load)
+        self.tasks.start_soon(load)
 
     async def service(self) -> Service:
         """The sessions of this process; made at the first call."""
@@ -80,8 +83,11 @@ class Host:
             from hames.engine.service import Service
 
             store, world = self._make()
-            self._service = Service(store, world, self._tasks, self.report)
+            self._service = Service(store, world, self.tasks, self.report)
             self._service.owner_listeners.add(self._tell_owner)
+            if self._observe is not None:
+                self._observer = self._observe(store, self)
+                self._service.owner_listeners.add(self._observer.owned)
         return self._service
 
     def _tell_owner(self, session_id: str, owner: Owner | None) -> None:
@@ -97,6 +103,11 @@ class Host:
         """Admit nothing more; cancel or wait for what runs; free the leases."""
         if self._service is not None:
             await self._service.shutdown(mode, by={"principal": self.principal}, cause=cause)
+
+    async def flush(self) -> None:
+        """Once nothing runs any more: let the observer hand over what it saw, which is bounded."""
+        if self._observer is not None:
+            await self._observer.aclose()
 
     async def aclose(self) -> None:
         """Close what was opened."""

@@ -74,6 +74,7 @@ class MemoryServer:
                 connection.close_subscriptions()
                 # Also where a task broke: the store's threads and the reaper must not outlive this.
                 with anyio.CancelScope(shield=True):
+                    await host.flush()
                     await host.aclose()
             tasks.cancel_scope.cancel()
 

@@ -154,6 +154,7 @@ async def serve_stdio(
             await disconnect(host, connection, on_disconnect)
         connection.give_up()
         connection.close_subscriptions()
+        await host.flush()
         with anyio.move_on_after(CLOSE_S):
             await host.aclose()
         if not await writer.drain(DRAIN_S):

@@ -176,6 +176,7 @@ class HamesClient:
         instructions: str | None = None,
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        attribution: Mapping[str, str] | None = None,
     ) -> Session:
         """Make a session bound to a directory, given by its absolute path."""
         params = given(
@@ -189,6 +190,7 @@ class HamesClient:
             instructions=instructions,
             title=title,
             metadata=metadata,
+            attribution=attribution,
         )
         return self._attached(await self.request("session/create", params), "prefer")
 

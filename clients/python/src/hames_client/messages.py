@@ -178,12 +178,28 @@ class ContextWarning(TypedDict):
     percent: int
 
 
+class Cost(TypedDict):
+    """What one model request cost: what the provider said, and what was estimated; never one for the other."""
+
+    reported: NotRequired[Money]
+    estimated: NotRequired[Estimate]
+
+
+class CostTotal(TypedDict):
+    """Sums of costs, each over every request that was made; a kind that not all of them have is absent."""
+
+    reported: NotRequired[Money]
+    estimated: NotRequired[EstimateTotal]
+
+
 class Credential(TypedDict):
     """Which key pays, never the key: where it was found, and a fingerprint under the store's own salt."""
 
     source: str
-    """`environment`, `file`, `caller` (of the library) or `none`."""
+    """`environment`, `file`, `caller` (of the library), `command` (a program that prints it) or `none`."""
     fingerprint: NotRequired[str]
+    owner: NotRequired[str]
+    """Whose it is, as the operator says (`providers.<name>.owner`)."""
 
 
 class CursorEvent(TypedDict):
@@ -228,6 +244,22 @@ class ErrorInfo(TypedDict):
     boundary: NotRequired[str]
     """One of the boundaries in errors.md."""
     details: dict[str, Any]
+
+
+class Estimate(TypedDict):
+    """What was estimated from counters and list prices. It is no bill, and none was asked for."""
+
+    amount: str
+    currency: str
+    rateCard: RateCard
+
+
+class EstimateTotal(TypedDict):
+    """A sum of estimates, with the rate cards they were made by, ten at most."""
+
+    amount: str
+    currency: str
+    rateCards: list[RateCard]
 
 
 class EventNotification(TypedDict):
@@ -375,6 +407,16 @@ class LogRecovered(TypedDict):
     cut: NotRequired[LogCut]
 
 
+class LoopDetected(TypedDict):
+    """The same calls gave the same results again and again, and the model is told so; once more, and the turn fails
+    at the limit `loopRepeats`.
+    """
+
+    period: int
+    """Steps after which it repeats."""
+    repeats: int
+
+
 class MessageCompleted(TypedDict):
     """The whole text of an item. With `inContext` false it does not count, for the `cause` given."""
 
@@ -386,6 +428,25 @@ class MessageCompleted(TypedDict):
     """Why it is not whole or does not count: `cancelled`, `interrupted`, `handed_over`, `limit_exceeded`,
     `model_failed`, or the kind of an error.
     """
+
+
+class Model(TypedDict):
+    """A model, and what is known of it; what is not known is absent. One that is not listed can be used when named."""
+
+    name: str
+    source: Literal["provider", "catalog", "config"]
+    """Who says what is known: nobody, beyond that the `provider` lists it; this build; the operator's file."""
+    contextTokens: NotRequired[int]
+    """What a request may have, together with its answer where the vendor counts that in."""
+    outputTokens: NotRequired[int]
+    """The most of an answer."""
+    cutoff: NotRequired[str]
+    """The year, month or day up to which it was trained."""
+    thinks: NotRequired[bool]
+    images: NotRequired[bool]
+    """Whether it takes them."""
+    rateCard: NotRequired[RateCard]
+    """The prices that estimates of what it costs are made by."""
 
 
 class ModelDiscarded(TypedDict):
@@ -431,10 +492,18 @@ class ModelRoute(TypedDict):
 
 
 class ModelsResult(TypedDict):
-    """Model names, sorted."""
+    """Models, by their names."""
 
     provider: str
-    models: list[str]
+    models: list[Model]
+
+
+class Money(TypedDict):
+    """An amount, as decimal text without an exponent."""
+
+    amount: str
+    currency: str
+    """ISO 4217."""
 
 
 class Outcome(TypedDict):
@@ -508,6 +577,14 @@ class QueueResumed(TypedDict):
     by: By
 
 
+class RateCard(TypedDict):
+    """Which prices an estimate was made by. Another content is another `digest`."""
+
+    name: str
+    version: str
+    digest: str
+
+
 class Reference(TypedDict):
     """Content that is kept apart: a text of more than 16 KiB, an image, a whole tool output. Read it with
     `artifact/read`.
@@ -545,6 +622,16 @@ class Said(TypedDict):
     mediaType: NotRequired[str]
     role: NotRequired[Literal["command", "context", "quoted"]]
     label: NotRequired[str]
+
+
+class Semantics(TypedDict):
+    """How counters relate: whether what was read from and written to a cache lies within the input (`subset`) or
+    beside it (`additive`), and likewise reasoning and output. Absent where the provider does not say.
+    """
+
+    cacheRead: Literal["subset", "additive"]
+    cacheWrite: Literal["subset", "additive"]
+    reasoning: Literal["subset", "additive"]
 
 
 class ServerCapabilities(TypedDict):
@@ -705,6 +792,8 @@ class Snapshot(TypedDict):
     context: NotRequired[dict[str, str]]
     """`compaction`: `auto` or `manual`."""
     instructions: NotRequired[str]
+    attribution: NotRequired[dict[str, str]]
+    """As in `session/create`."""
     defaults: list[str]
     """Names of the members that were not given and took their default."""
     assurance: dict[str, Any]
@@ -817,7 +906,9 @@ class ToolStarted(TypedDict):
 
 
 class ToolsResult(TypedDict):
-    """Tools a session gets, with their schemas and effects."""
+    """Tools a session can have, with their schemas and effects. `offered`: to which families of models they are
+    given unasked, whether `strict` sessions get them too, and which setting one `needs`.
+    """
 
     tools: list[dict[str, Any]]
 
@@ -1002,13 +1093,20 @@ class Usage(TypedDict):
 
 
 class UsageRecorded(TypedDict):
-    """Counters as the provider reported them for one try, by its own names. Absent stays absent."""
+    """Counters as the provider reported them for one try, by its own names. Absent stays absent. `cost`, or
+    `costReason` where there is none; of older events neither.
+    """
 
     modelRequestId: str
     tryNumber: int
     provider: str
     model: str
     counters: dict[str, int]
+    semantics: NotRequired[Semantics]
+    cost: NotRequired[Cost]
+    costReason: NotRequired[
+        Literal["incomplete_coverage", "unsupported_pricing", "missing_provider_detail", "invalid_counters", "mixed_evidence"]
+    ]
 
 
 class UsageResult(TypedDict):
@@ -1019,7 +1117,7 @@ class UsageResult(TypedDict):
 
 
 class UsageTotal(TypedDict):
-    """Sums over model requests. Cost is absent: `costReason` says why."""
+    """Sums over model requests. `costReason` says why there is no `cost`; without a request neither is."""
 
     counters: dict[str, int]
     """By the provider's names, each summed over the requests that reported it."""
@@ -1027,7 +1125,16 @@ class UsageTotal(TypedDict):
     """Requests made."""
     reported: int
     """Requests of which the provider reported usage. Fewer than `requests`: the sums are lower bounds."""
-    costReason: Literal["no_rate_card"]
+    cost: NotRequired[CostTotal]
+    costReason: NotRequired[
+        Literal["incomplete_coverage", "unsupported_pricing", "missing_provider_detail", "invalid_counters", "mixed_evidence"] | Literal["no_rate_card"]
+    ]
+    """`incomplete_coverage`: a request has no usage, or only that of a part of its answer. `unsupported_pricing`: no
+    rate card has a price for what was used, where it was used. `missing_provider_detail`: a counter is missing
+    that has a price. `invalid_counters`: counters contradict one another. `mixed_evidence`: every request has a
+    cost, but not in one currency, or not of one kind. Of older events `no_rate_card`: nothing was known of
+    prices.
+    """
 
 
 class View(TypedDict):

@@ -25,6 +25,7 @@ async def initialize(call: Call) -> dict[str, Any]:
 
 async def capabilities_describe(call: Call) -> dict[str, Any]:
     """From the live tables; a test holds it against them."""
+    from hames.core.attribution import published
     from hames.protocol.events import EVENTS
 
     return {
@@ -46,13 +47,16 @@ async def capabilities_describe(call: Call) -> dict[str, Any]:
         "childProfiles": [],
         "nativeModelTools": [],
         "limits": limits_view(call.host.limits),
-        "contextPolicy": {"compaction": "none", "overflow": "context_overflow ends the turn"},
+        "contextPolicy": {
+            "compaction": "near the end of the model's window, and when `session/compact` asks",
+            "overflow": "the context is made shorter and the request sent once more; then `context_overflow` ends the turn",
+        },
         "repeatableFields": ["input"],
-        "attribution": {"fields": [], "coverage": "no attribution is attached to provider requests"},
+        "attribution": published("{name}/{version}".format_map(SERVER_INFO)),
         "optional": {
             "approvals": False,
             "children": False,
-            "compaction": False,
+            "compaction": True,
             "artifacts": True,
             "images": True,
             "mcp": False,
@@ -74,16 +78,21 @@ async def rpc_discover(call: Call) -> dict[str, Any]:
 
 
 async def tools_list(call: Call) -> dict[str, Any]:
-    """The tools that a session gets."""
+    """The tools that a session can have."""
     return {"tools": call.host.about_parts()["parentTools"]}
 
 
 async def models_list(call: Call) -> dict[str, Any]:
-    """Models of a provider, asked of it now."""
+    """Models of a provider, asked of it now, with what is known of each."""
     service = await call.service()
     await service.opened()
+    await service.world.unlock(call.params.get("provider"))
     provider = service.world.provider(call.params.get("provider"))
-    return {"provider": provider.name, "models": list(await provider.models())}
+    models: list[dict[str, Any]] = []
+    for name in await provider.models():
+        known = service.world.facts(provider.name, name)
+        models.append({"name": name, "source": "provider"} if known is None else {"name": name, **known.published()})
+    return {"provider": provider.name, "models": models}
 
 
 async def health_check(call: Call) -> dict[str, Any]:
