@@ -58,5 +58,8 @@ def write(root: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for changed_path in write(Path(sys.argv[1] if len(sys.argv) > 1 else ".")):
+    root = sys.argv[1] if len(sys.argv) > 1 else "."
+    if not Path(root, "schemas").is_dir():
+        sys.exit(f"usage: python -m hames.generate [the root of the repository, not {root}]")
+    for changed_path in write(Path(root)):
         print(changed_path)

@@ -300,7 +300,7 @@ def test_amounts_add_up_exactly_in_either_order(one: float, other: float) -> Non
 
     assert found == add_amounts(second, first)
     scale = 10**30
-    assert Decimal(found).scaleb(30).to_integral_exact() == _whole(first, scale) + _whole(second, scale)
+    assert _whole(found, scale) == _whole(first, scale) + _whole(second, scale)
 
 
 def _whole(amount: str, scale: int) -> int:

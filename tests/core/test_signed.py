@@ -13,7 +13,7 @@ from hames.core.signed import CallItem, Item, OwnItem, TextItem, joined, signed_
 from hames.protocol.jsontext import dumps, loads
 
 CALLS = st.builds(ToolCall, st.just(""), st.uuids().map(str), st.text(), st.text())
-EXTRAS = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=4), max_size=2)
+EXTRAS = st.dictionaries(st.text(max_size=4), st.integers(-(2**63), 2**63 - 1) | st.text(max_size=4), max_size=2)
 ITEMS = st.lists(
     st.builds(TextItem, st.text(max_size=9), EXTRAS)
     | st.builds(CallItem, CALLS, EXTRAS)
