@@ -22,7 +22,7 @@ help:
 	@echo "make pins     install the newest versions of requirements-dev.in and write requirements-dev.txt"
 	@echo "make demo     a project is mended, the server killed, the turn goes on: no key, no network"
 	@echo "make bench    the figures of this machine"
-	@echo "make soak     kills, power cuts, full disks, bad frames and more, for SOAK_MINUTES (60); again: goes on"
+	@echo "make soak     kills, power cuts, full disks, bad frames and more, for SOAK_MINUTES (60); again: goes on; SOAK_KINDS=kills,power"
 	@echo "make clean    remove what was built, also .venv"
 
 setup: $(STAMP)

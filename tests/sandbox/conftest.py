@@ -13,6 +13,9 @@ import pytest
 
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
+from sandbox.confined import Confined, store
+
+__all__ = ["store"]
 
 
 class Lock:
@@ -65,5 +68,12 @@ async def processes(tmp_path: Path, anyio_backend: str) -> AsyncIterator[ReaperP
 @pytest.fixture
 async def sandbox(workspace: Path, processes: ReaperProcesses) -> AsyncIterator[LocalSandbox]:
     made = LocalSandbox(workspace, workspace, f"session-{os.urandom(4).hex()}", processes)
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def confined(store: Path, workspace: Path, processes: ReaperProcesses) -> AsyncIterator[Confined]:
+    made = Confined(store, workspace, processes)
     yield made
     await made.aclose()

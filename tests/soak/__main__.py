@@ -1,7 +1,7 @@
 """`make soak`: rounds that may take long, each with its seed; a second call goes on where the first one ended.
 
-Settings of the environment: `SOAK_MINUTES` (60), `SOAK_WORKERS` (2), `SOAK_DIRECTORY` (.soak), and `SOAK_SEED` to do
-one round again, such as `kills-123456`: its choices are the same, its timing is the machine's.
+Settings of the environment: `SOAK_MINUTES` (60), `SOAK_WORKERS` (2), `SOAK_DIRECTORY` (.soak), `SOAK_KINDS` (all), and
+`SOAK_SEED` to do one round again, such as `kills-123456`: its choices are the same, its timing is the machine's.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ def main(arguments: list[str]) -> int:
     # The fake provider's event loop tells of every client that was killed.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     table = kinds()
+    if wanted := os.environ.get("SOAK_KINDS"):
+        if unknown := set(wanted.split(",")) - set(table):
+            print(f"SOAK_KINDS names {', '.join(sorted(unknown))}; there are: {', '.join(table)}")
+            return 2
+        table = {name: kind for name, kind in table.items() if name in wanted.split(",")}
     if arguments[:1] == ["one"]:
         name, seed, path = arguments[1:]
         return one(table[name], int(seed), Path(path))

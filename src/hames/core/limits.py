@@ -75,7 +75,7 @@ _TABLE = (
     ),
     Limit("retryBaseMs", 1_000, 60_000, "model", "first wait before a repeat; doubles each time", minimum=0),
     Limit("contextTokens", 0, 10_000_000, "model", "window of the model; 0: what is known of it", minimum=0),
-    Limit("compactPercent", 80, 100, "model", "of the window, from which on the context is made shorter", minimum=10),
+    Limit("compactPercent", 85, 100, "model", "of the window, from which on the context is made shorter", minimum=10),
     Limit("frameInBytes", 16 * 2**20, 64 * 2**20, "server", "one frame from the client", minimum=1024),
     Limit("frameOutBytes", 2**20, 64 * 2**20, "server", "one frame to the client", minimum=2**20),
     Limit("pageBytes", 512 * 1024, 512 * 1024, "server", "events, turns or sessions in one answer", minimum=1024),

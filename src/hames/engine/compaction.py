@@ -32,7 +32,7 @@ WARNING_PERCENT = 80
 """Of the window: from there on an operator is told."""
 
 GUESSED_WINDOW = 128_000
-"""Where nothing is known and a request was too long, or somebody asks for less."""
+"""Where nothing is known and a request was too long."""
 
 
 async def keep_within(attempt: Attempt, request: ModelRequest, step: int) -> bool:
@@ -40,7 +40,8 @@ async def keep_within(attempt: Attempt, request: ModelRequest, step: int) -> boo
     window = attempt.equipment.window_tokens
     tokens = estimated_tokens(attempt, request)
     if attempt.state.compact is not None:
-        return await _replace(attempt, request, step, "request", window or max(GUESSED_WINDOW, tokens))
+        # Who asks wants less than there is, however much the window would take.
+        return await _replace(attempt, request, step, "request", min(window or tokens, tokens))
     if window is None:
         return False
     percent = tokens * 100 // window

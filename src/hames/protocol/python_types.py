@@ -65,7 +65,20 @@ def _class(name: str, schema: Schema) -> str:
 def _broken(line: str) -> list[str]:
     """A long type over three lines, as the formatter has it."""
     head, _, inner = line.removesuffix("]").partition("[")
-    return [f"{head}[", f"        {inner}", "    ]"]
+    lines = [f"        {inner}"]
+    if len(lines[0]) > LINE_CHARS:
+        choices = inner.split(" | ")
+        lines = [each for place, choice in enumerate(choices) for each in _choice("| " if place else "", choice)]
+    return [f"{head}[", *lines, "    ]"]
+
+
+def _choice(mark: str, choice: str) -> list[str]:
+    """One of several types on a line of its own; of a long list of words, each."""
+    line = f"        {mark}{choice}"
+    if len(line) <= LINE_CHARS or not choice.startswith("Literal["):
+        return [line]
+    words = choice.removeprefix("Literal[").removesuffix("]").split(", ")
+    return [f"        {mark}Literal[", *(f"            {word}," for word in words), "        ]"]
 
 
 def _docstring(text: str) -> list[str]:

@@ -29,6 +29,10 @@ DRAIN_BYTES = 2**20
 """Output taken after the last process is gone: the most a pipe can be made to hold without privilege."""
 
 
+SAID_CHARS = 300
+"""Of what bubblewrap says when it fails: a line or two."""
+
+
 @record
 class Command:
     """What to run. `cwd` is a descriptor of a directory that the caller closes.
@@ -58,6 +62,14 @@ class Command:
         if any(b"\0" in field for field in encoded):
             raise ToolFailed("invalid_text", "The command or its environment holds a NUL character; none is allowed.")
         return b"".join(field + b"\0" for field in encoded)
+
+    def unbegun(self, said: bytes) -> ToolFailed | HarnessFault:
+        """Why what confines it ended before it, from what that said: because of the command, or of itself."""
+        text = said.decode("utf-8", "replace").strip()[-SAID_CHARS:]
+        _, execution, why = text.partition(f"execvp {self.argv[0]}: ")
+        if execution:
+            return ToolFailed("not_started", f"{self.argv[0]} cannot be started: {why}.")
+        return HarnessFault("containment_unavailable", f"The sandbox could not be set up: {text}", boundary="sandbox")
 
 
 class Tail:

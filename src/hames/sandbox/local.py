@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hames.ports import OpenFile, ProcessResult
+from hames.ports import Entry, OpenFile, ProcessResult
 from hames.sandbox.command import Command
 from hames.sandbox.hunt import MARKER
 from hames.sandbox.paths import Workspace
@@ -51,7 +51,7 @@ class LocalSandbox:
     """Files and commands of one session on the host.
 
     `workspace` and `cwd` are absolute real paths, the second within the first. `reserved` are directories that no
-    file tool may enter, wherever they are: the store.
+    file tool may enter, wherever they are: the store. `keeps` says of a file whether no file tool may change it.
 
     Raises:
         HarnessFault: `workspace` or `cwd` cannot be used.
@@ -68,10 +68,11 @@ class LocalSandbox:
         processes: ReaperProcesses,
         *,
         reserved: Sequence[Path] = (),
+        keeps: Callable[[str], bool] = lambda key: False,
     ) -> None:
         self.session_id = session_id
         self._processes = processes
-        self._paths = Workspace(workspace, cwd, reserved=reserved)
+        self._paths = Workspace(workspace, cwd, reserved=reserved, keeps=keeps)
         self._environment = base_environment(os.environ)
         processes.admit(session_id)
 
@@ -91,13 +92,19 @@ class LocalSandbox:
         environment = {**self._environment, **(env or {}), MARKER: self.session_id}
         with self._paths.enter(cwd) as directory:
             return await self._processes.run(
-                Command(self.session_id, tuple(argv), environment, directory),
+                self._command(tuple(argv), environment, directory, cwd),
                 timeout_ms=timeout_ms,
                 grace_ms=grace_ms,
                 keep_bytes=keep_bytes,
                 keep_end=keep_end,
                 on_output=on_output,
             )
+
+    def _command(
+        self, argv: tuple[str, ...], environment: Mapping[str, str], directory: int, cwd: str | None
+    ) -> Command:
+        """What the reaper is asked to run in `directory`, which is `cwd` opened."""
+        return Command(self.session_id, argv, environment, directory)
 
     def open(self, path: str) -> OpenFile:
         """See `ports.Sandbox.open`."""
@@ -107,9 +114,17 @@ class LocalSandbox:
         """See `ports.Sandbox.resolve`."""
         return self._paths.resolve(path)
 
-    def replace(self, path: str, content: bytes) -> bool:
+    def replace(self, path: str, content: bytes, *, mode: int | None = None) -> bool:
         """See `ports.Sandbox.replace`."""
-        return self._paths.replace(path, content)
+        return self._paths.replace(path, content, mode=mode)
+
+    def remove(self, path: str) -> None:
+        """See `ports.Sandbox.remove`."""
+        self._paths.remove(path)
+
+    def entries(self, path: str, *, most: int) -> tuple[list[Entry], int]:
+        """See `ports.Sandbox.entries`."""
+        return self._paths.entries(path, most=most)
 
     def directory(self, path: str | None) -> str:
         """See `ports.Sandbox.directory`."""

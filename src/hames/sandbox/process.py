@@ -379,6 +379,8 @@ def _result(running: RunningCommand, command: Command, *, timed_out: bool) -> Pr
         raise ToolFailed(kind, f"{command.argv[0]} cannot be started: {os.strerror(running.start_error)}.")
     if running.alive:
         _may_still_run(running.alive)
+    if not running.begun:
+        raise command.unbegun(running.tail.value())
     if running.reason == "orphaned":
         raise _fault("The reaper died, and the command was ended with it.")
     code = running.exit_code if running.exit_code is not None else -9

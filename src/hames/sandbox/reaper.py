@@ -10,9 +10,10 @@ Rule 3: the reaper is a subreaper too: it ends what a supervisor leaves behind t
 until the last one is done.
 
 Socket (SEQPACKET): `R<session>` with descriptors [control, status, output, cwd, request] runs a command, `A<session>`
-allows a session again that was ended by the listener. The request is a file of NUL-ended fields: number of arguments,
-arguments, then `NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL;
-`K` for KILL. Status pipe, one line each: `by <pid>` (the supervisor), `exit <code>`, `failed <errno>`, `refused` (the
+allows a session again that was ended by the listener. The request is a file of NUL-ended fields: number of arguments
+(with a `w` when the first of them confine the command), arguments, then `NAME=value` pairs. Control pipe:
+`T<grace ms>` and a newline asks for TERM, then KILL; `K` for KILL. Status pipe, one line each: `by <pid>` (the
+supervisor), `exit <code>`, `failed <errno>`, `unbegun` (what confines the command ended before it), `refused` (the
 session was taken over), and last of all `reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is
 `done`, `orphaned` (the reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends
 the commands of that session, and is answered with `alive <pid>...` when they are gone.
@@ -31,9 +32,11 @@ from contextlib import suppress
 
 from hames.sandbox.supervisor import IGNORED, NOT_REAPED, Supervisor
 from hames.sandbox.tree import (
+    KEYCTL_JOIN_SESSION_KEYRING,
     PR_SET_CHILD_SUBREAPER,
     children,
     close_all_but,
+    keyctl,
     kill_all,
     prctl,
     read_now,
@@ -279,6 +282,8 @@ def main(arguments: list[str]) -> None:
     socket_fd, listener_fd, reap_ms = map(int, arguments[:3])
     close_all_but({0, 1, 2, socket_fd, listener_fd})
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # The keys in that of Hames are not for commands, which would inherit it through every namespace (keyrings(7)).
+    keyctl(KEYCTL_JOIN_SESSION_KEYRING, None)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN if number in IGNORED else signal.SIG_DFL)
     reaper = Reaper(socket_fd=socket_fd, listener_fd=listener_fd, reap_s=reap_ms / 1000)

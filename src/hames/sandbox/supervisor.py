@@ -32,6 +32,7 @@ from hames.sandbox.tree import (
     watch_signals,
     write_line,
 )
+from hames.sandbox.wrapper import MARK, STATUS_FD, Wrapper
 
 LINGER_S = 0.1
 """What the command started may end by itself for this long after the command did: a process substitution writes
@@ -48,11 +49,12 @@ class Request:
     """A command to run."""
 
     # Not a dataclass: importing those takes longer than starting the interpreter.
-    __slots__ = ("argv", "env")
+    __slots__ = ("argv", "env", "wrapped")
 
-    def __init__(self, argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    def __init__(self, argv: list[bytes], env: dict[bytes, bytes], *, wrapped: bool) -> None:
         self.argv = argv
         self.env = env
+        self.wrapped = wrapped
 
 
 def read_request(fd: int) -> Request:
@@ -61,12 +63,14 @@ def read_request(fd: int) -> Request:
     while chunk := os.pread(fd, 2**20, len(data)):
         data += chunk
     fields = data.split(b"\0")[:-1]
-    end = 1 + int(fields[0])
-    return Request(fields[1:end], dict(field.split(b"=", 1) for field in fields[end:]))
+    count = fields[0].removesuffix(MARK)
+    end = 1 + int(count)
+    environment = dict(field.split(b"=", 1) for field in fields[end:])
+    return Request(fields[1:end], environment, wrapped=count != fields[0])
 
 
-def launch(request: Request, output: int) -> int:
-    """Start the command in its own session, writing to `output`; its pid.
+def launch(request: Request, output: int, wrapper: Wrapper | None) -> int:
+    """Start the command in its own session, writing to `output`; its pid, or that of what confines it.
 
     The working directory and the limits are those of this process. `posix_spawn` copies no memory, so it takes a
     fraction of the time of a fork.
@@ -78,6 +82,7 @@ def launch(request: Request, output: int) -> int:
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
         (os.POSIX_SPAWN_DUP2, output, 1),
         (os.POSIX_SPAWN_DUP2, output, 2),
+        *([] if wrapper is None else [(os.POSIX_SPAWN_DUP2, wrapper.teller, STATUS_FD)]),
     )
     program = find_program(request.argv[0], request.env.get(b"PATH", b"/usr/bin:/bin"))
     return os.posix_spawn(
@@ -116,6 +121,7 @@ class Supervisor:
         self.control = -1
         self.status = -1
         self.main = 0
+        self.wrapper: Wrapper | None = None
         self.exited = False
         self.deadline: float | None = None
         self.terminating = False
@@ -132,12 +138,21 @@ class Supervisor:
         write_line(self.status, f"by {os.getpid()}")
         try:
             os.fchdir(cwd)
-            self.main = launch(read_request(request), output)
+            self.start(read_request(request), output)
         except OSError as error:
             write_line(self.status, f"failed {error.errno}")
         for fd in (output, cwd, request):
             os.close(fd)
         return self.run()
+
+    def start(self, request: Request, output: int) -> None:
+        """Start the command."""
+        self.wrapper = Wrapper() if request.wrapped else None
+        try:
+            self.main = launch(request, output, self.wrapper)
+        finally:
+            if self.wrapper is not None:
+                self.wrapper.started(self.main)
 
     def collect(self) -> bool:
         """Reap the dead and report the end of the command; True when no child is left."""
@@ -150,7 +165,10 @@ class Supervisor:
                 return False
             if pid == self.main and not self.exited:
                 self.exited = True
-                write_line(self.status, f"exit {os.waitstatus_to_exitcode(status)}")
+                code = os.waitstatus_to_exitcode(status)
+                if self.wrapper is not None and self.wrapper.failed(code):
+                    write_line(self.status, "unbegun")
+                write_line(self.status, f"exit {code}")
 
     def run(self) -> int:
         """Watch until nothing is left."""
@@ -183,6 +201,8 @@ class Supervisor:
             self.terminating = True
             self.deadline = None
             tree = descendants(children(os.getpid()))
+            if self.wrapper is not None:
+                tree.discard(self.main)
             send_signal(tree, signal.SIGTERM)
             # A stopped process takes the signal when it goes on.
             send_signal(tree, signal.SIGCONT)
@@ -192,8 +212,13 @@ class Supervisor:
     def finish(self, reason: str) -> int:
         """Kill what is left and report it."""
         me = os.getpid()
+        own = {self.main}
+        inside: set[int] = set()
+        if self.wrapper is not None:
+            own.add(self.wrapper.inner())
+            inside = self.wrapper.end()
         killed, alive = kill_all(lambda: children(me), self.collect, time.monotonic() + self.reap_s)
-        killed.discard(self.main)
+        killed = (killed | inside) - own
         if alive:
             write_line(self.status, f"alive {len(killed)} {reason} {' '.join(map(str, sorted(alive)))}")
             return NOT_REAPED

@@ -15,6 +15,10 @@ from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+KEYCTL_JOIN_SESSION_KEYRING = 1
+
+SYS_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219, "ppc64le": 271, "s390x": 280}
+"""Its number by machine (syscalls(2))."""
 
 
 def children(pid: int) -> list[int]:
@@ -29,11 +33,11 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants(roots: Iterable[int]) -> set[int]:
-    """`roots` and everything below them."""
+def descendants(roots: Iterable[int], *, most: float = float("inf")) -> set[int]:
+    """`roots` and everything below them, `most` of it."""
     found: set[int] = set()
     todo = list(roots)
-    while todo:
+    while todo and len(found) < most:
         pid = todo.pop()
         if pid not in found:
             found.add(pid)
@@ -88,6 +92,14 @@ def prctl(option: int, value: int) -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def keyctl(operation: int, *arguments: int | None) -> int:
+    """A call of keyctl(2), for which the C library has no function; negative when it failed or is not known here."""
+    import ctypes
+
+    number = SYS_KEYCTL.get(os.uname().machine)
+    return -1 if number is None else int(ctypes.CDLL(None).syscall(number, operation, *arguments))
 
 
 def close_all_but(keep: set[int]) -> None:

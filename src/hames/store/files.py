@@ -60,7 +60,9 @@ FORMAT: Final = b"SQLite format 3\0"
 HEADER: Final = struct.Struct(">16xH10xI")
 """Page size and pages in a database's header (sqlite.org/fileformat2.html, 1.3); a size of 1 would be the largest."""
 
-_OURS: Final = frozenset({"store.db", "store.db-wal", "store.db-shm", "gate.lock", "key", "witness", "ballast"})
+_OURS: Final = frozenset(
+    {"store.db", "store.db-wal", "store.db-shm", "gate.lock", "key", "witness", "ballast", "sandbox.json"}
+)
 _OUR_DIRECTORIES: Final = frozenset({"live", "bell", "heirs", "reaper", "backups", "repairing", "repaired", "blobs"})
 
 

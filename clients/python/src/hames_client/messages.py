@@ -1105,7 +1105,13 @@ class UsageRecorded(TypedDict):
     semantics: NotRequired[Semantics]
     cost: NotRequired[Cost]
     costReason: NotRequired[
-        Literal["incomplete_coverage", "unsupported_pricing", "missing_provider_detail", "invalid_counters", "mixed_evidence"]
+        Literal[
+            "incomplete_coverage",
+            "unsupported_pricing",
+            "missing_provider_detail",
+            "invalid_counters",
+            "mixed_evidence",
+        ]
     ]
 
 
@@ -1127,7 +1133,14 @@ class UsageTotal(TypedDict):
     """Requests of which the provider reported usage. Fewer than `requests`: the sums are lower bounds."""
     cost: NotRequired[CostTotal]
     costReason: NotRequired[
-        Literal["incomplete_coverage", "unsupported_pricing", "missing_provider_detail", "invalid_counters", "mixed_evidence"] | Literal["no_rate_card"]
+        Literal[
+            "incomplete_coverage",
+            "unsupported_pricing",
+            "missing_provider_detail",
+            "invalid_counters",
+            "mixed_evidence",
+        ]
+        | Literal["no_rate_card"]
     ]
     """`incomplete_coverage`: a request has no usage, or only that of a part of its answer. `unsupported_pricing`: no
     rate card has a price for what was used, where it was used. `missing_provider_detail`: a counter is missing

@@ -49,7 +49,7 @@ async def capabilities_describe(call: Call) -> dict[str, Any]:
         "limits": limits_view(call.host.limits),
         "contextPolicy": {
             "compaction": "near the end of the model's window, and when `session/compact` asks",
-            "overflow": "the context is made shorter and the request sent once more; then `context_overflow` ends the turn",
+            "overflow": "the context is made shorter and the request sent once more; then the turn fails",
         },
         "repeatableFields": ["input"],
         "attribution": published("{name}/{version}".format_map(SERVER_INFO)),
