@@ -115,7 +115,7 @@ class Herd:
             self.wake()
         for server in self.running:
             assert server.stop() == 0, server.stderr[-2000:]
-            server.check()
+            server.check(receipts=False)  # the same submit goes to several of them
             assert "Traceback" not in server.stderr, server.stderr[-3000:]
             self.note(server)
 
