@@ -106,6 +106,6 @@ def test_where_a_request_must_say_how_long_its_answer_may_get_the_window_is_thou
         for model in ("claude-haiku-4-5-20251001", "claude-sonnet-4-6"):
             assert hames("run", "--model", f"anthropic/{model}", "go", env=env).code == 0
 
-        # A fifth of 200,000; all that the model gives, of a window of a million.
-        assert [request.body["max_tokens"] for request in fake.requests] == [40_000, 64_000]
+        # 15 % of 200,000; all that the model gives, of a window of a million.
+        assert [request.body["max_tokens"] for request in fake.requests] == [30_000, 64_000]
         assert fake.refusals == []

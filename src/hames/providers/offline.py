@@ -18,6 +18,7 @@ from typing import Any, NoReturn, cast
 import anyio
 from anyio.lowlevel import checkpoint
 
+from hames.core.compaction import SUMMARISE
 from hames.core.conversation import (
     AssistantMessage,
     CallDelta,
@@ -105,6 +106,10 @@ class _Step:
         self._given = 0
 
     async def play(self) -> None:
+        if self._request.messages[-1].text.endswith(SUMMARISE):
+            # What is to be summed up is full of scripts that were played already.
+            await self._say("This model plays scripts and sums nothing up.")
+            return
         prompt, position, results = _place(self._request.messages)
         steps = script(prompt)
         if self._request.tool_choice == "none":
