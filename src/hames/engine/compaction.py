@@ -32,7 +32,7 @@ WARNING_PERCENT = 80
 """Of the window: from there on an operator is told."""
 
 GUESSED_WINDOW = 128_000
-"""Where nothing is known and a request was too long."""
+"""Where nothing is known of it."""
 
 
 async def keep_within(attempt: Attempt, request: ModelRequest, step: int) -> bool:
@@ -97,7 +97,9 @@ async def _replace(attempt: Attempt, request: ModelRequest, step: int, trigger: 
     )
     if cut is None:
         return await _keep(attempt, trigger, "There is nothing that could be left out.")
-    summary, why = await _summary(attempt, request, cut, step, window)
+    # How much is to go says nothing of how much the model can be shown of it.
+    shown = window if trigger == "overflow" else attempt.equipment.window_tokens or GUESSED_WINDOW
+    summary, why = await _summary(attempt, request, cut, step, shown)
     if summary is None and trigger != "overflow":
         return await _keep(attempt, trigger, why)
     gone = sum(len(group.messages) for group in cut.gone)

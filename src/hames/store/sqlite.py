@@ -293,7 +293,12 @@ class SqliteStore:
                 running = self._ready()
                 if not (self._hub.head(session_id) and running.owners.alone()):
                     # Another process may have moved the head before anybody watched it.
-                    head = await running.reader.ask(lambda lookup: lookup.head(session_id))
+                    try:
+                        head = await running.reader.ask(lambda lookup: lookup.head(session_id))
+                    except HarnessFault:
+                        if self._running is running:
+                            raise
+                        raise self._not_open() from None
                     self._hub.advance(session_id, head)
                 if self._hub.head(session_id) <= after_seq:
                     await waiter.wait()
