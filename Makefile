@@ -39,6 +39,7 @@ $(RUNTIME): $(INPUTS)
 		|| { echo "$(PYTHON) has no pip; on Debian and Ubuntu: apt-get install python3-pip" >&2; exit 1; }
 	$(PYTHON) -m venv --without-pip .venv
 	$(PIP) -c requirements-dev.txt -e . -e clients/python
+	@$(BIN)/python -m compileall -q src clients/python/src
 	@touch $@
 
 # And what its tests and checks need.

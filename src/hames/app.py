@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -100,7 +101,12 @@ def preload() -> None:
 
 
 def keep_for_good() -> None:
-    """What is loaded stays: it is never searched for garbage again, and the search for it begins."""
+    """What is loaded stays: it is never searched for garbage again, and the search for it begins.
+
+    No compiled module is written any more: of one that a full disk has no room for, Python keeps the beginning, and no
+    process can load it again.
+    """
+    sys.dont_write_bytecode = True
     gc.freeze()
     gc.set_threshold(GARBAGE_EVERY)
     gc.enable()

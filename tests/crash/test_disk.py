@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import resource
 import shutil
 import sqlite3
@@ -262,3 +263,21 @@ def test_waiting_for_a_turn_of_a_damaged_session_comes_to_an_end(start: Start, h
         turn_id = response["result"]["turn"]["turnId"]
         response = second.ask("turn/wait", sessionId=session_id, turnId=turn_id, timeoutMs=10_000)
     assert response["error"]["data"]["kind"] == "session_corrupt", "nobody will run it, and who waits is told why"
+
+
+def test_a_full_disk_leaves_no_half_of_a_compiled_module_behind(start: Start, workspace: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "compiled"
+    server = start(env={"PYTHONPYCACHEPREFIX": str(cache), "HAMES_MODEL": "offline"})
+    session_id = server.create(workspace)
+    server.finish(session_id, server.submit(session_id, "say hello"))
+
+    with no_room(server):
+        for method in ("ping", "health/check", "models/list", "tools/list", "rpc.discover"):
+            server.call(method)
+        server.ask("artifact/list", sessionId=session_id)
+        server.ask("session/export", sessionId=session_id)
+
+    compiled = [path.read_bytes() for path in cache.rglob("*.pyc")]
+    assert compiled
+    for each in compiled:
+        marshal.loads(each[16:])  # its head has 16 bytes (PEP 552)
