@@ -60,7 +60,7 @@ def _operators(path: Path) -> Catalog:
         why = f"cannot be read: {error.strerror}"
         raise Refused("invalid_config", f"The file of models {path} {why}.", setting=SETTING) from error
     except ValueError as error:
-        raise Refused("invalid_config", f"The file of models {path}: {error}.", setting=SETTING) from error
+        raise Refused("invalid_config", f"The file of models {path} is of no use: {error}.", setting=SETTING) from error
 
 
 def _read(raw: bytes, source: Source) -> Catalog:

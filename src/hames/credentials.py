@@ -176,7 +176,7 @@ class KeyCommand:
         return re.sub(r"[^\x20-\x7e\xa1-\U0010ffff]+", " ", text).strip()[:SHOWN_CHARS]
 
     def _missing(self, what: str, **details: Any) -> Refused:
-        message = f"The program of {self.setting} {what}. Run it in a terminal: it must print the key and end with 0."
+        message = f"The program of {self.setting} {what}. It runs without a shell, prints the key and ends with 0."
         return Refused("credential_missing", message, setting=self.setting, **details)
 
 

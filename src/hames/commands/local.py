@@ -243,6 +243,6 @@ def message_of(error: CallFailed | HamesError) -> str:
     rows = details.get("fields", [])
     message = error.message
     if error.kind == "authority_mismatch":
-        message = "This is not what the session was made for. Restore what was recorded, or begin a new session."
+        message = "This is not what the session was made for: restore it, name the model anew, or begin a new session."
     fields = [f"\n  {row['member']}: recorded {row['recorded']!r}, found {row['found']!r}" for row in rows]
     return message + (f" [{error.kind}]" if error.kind else "") + "".join(fields)

@@ -30,7 +30,9 @@ MAX_STDIN_BYTES = LIMITS["inputBytes"].maximum
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
     parser.add_argument("prompt", nargs="?", help="what to do; absent or `-`: stdin, at most 4 MiB")
-    parser.add_argument("--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; an older session keeps it")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="`<provider>/<model>` or `offline`; with --session it replaces the session's"
+    )
     parser.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
     parser.add_argument("--session", metavar="ID", help="go on with this session instead of a new one")
     parser.add_argument(

@@ -102,11 +102,23 @@ def _recovered(data: Data) -> str:
     return f"[recovered after {data['reason']}: {data['action']}]"
 
 
+def _updated(data: Data) -> str:
+    told = [f"title: {data['title']}"] if "title" in data else []
+    if "model" in data:
+        told.append(f"model: {data['model']['provider']}/{data['model']['model']}")
+    return f"[{', '.join(told)}]"
+
+
+def _replaced(data: Data) -> str:
+    how = "a summary stands in their place" if "summary" in data else "without a summary"
+    return f"[{data['messagesGone']} earlier messages are not sent any more: {how}]"
+
+
 _TELLERS: Mapping[str, Callable[[Data], str | None]] = {
     "session.created": _session_created,
     "session.closed": lambda data: "[session closed]",
     "session.resumed": lambda data: "[session opened again]",
-    "session.updated": lambda data: f"[title: {data['title']}]",
+    "session.updated": _updated,
     "log.recovered": _recovered,
     "turn.queued": _input,
     "turn.steered": _input,
@@ -118,6 +130,11 @@ _TELLERS: Mapping[str, Callable[[Data], str | None]] = {
     "message.completed": _message,
     "tool.started": _tool_started,
     "file.changed": lambda data: f"  {data['kind']} {data['path']}",
+    "loop.detected": lambda data: f"[the same calls {data['repeats']} times: the model was told]",
+    "resources.changed": lambda data: f"[the model was told of a change: {data.get('path', data.get('kind', ''))}]",
+    "context.replaced": _replaced,
+    "context.kept": lambda data: f"[the context was to be made shorter and was not: {data['reason']}]",
+    "context.warning": lambda data: f"[the conversation takes {data['percent']} % of the model's window]",
     "warning": lambda data: f"[warning: {data['message']}]",
     "turn.completed": lambda data: "[completed]",
     "turn.failed": _failed,

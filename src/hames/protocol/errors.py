@@ -112,7 +112,8 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     ),
     "authority_mismatch": KindInfo(
         "The world does not match what the session may do.",
-        "Compare `details.fields`; restore the recorded value or make a new session.",
+        "Compare `details.fields`; restore the recorded value, name the `model` anew with `session/update` where it is "
+        "the model's, or make a new session.",
     ),
     "turn_not_found": KindInfo("No turn of this id is in the session.", "Check the id with `turn/list`."),
     "turn_exists": KindInfo("A turn of this id exists.", "Choose another id, or use an idempotency key."),

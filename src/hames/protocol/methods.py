@@ -36,7 +36,7 @@ _METHODS = (
     Method("session/resume", "SessionResume", "SessionResult", "Attach to a session.", ordered=True),
     Method("session/get", "SessionGet", "SessionResult", "Read a session.", ordered=True),
     Method("session/list", "SessionList", "SessionListResult", "List sessions."),
-    Method("session/update", "SessionUpdate", "SessionUpdateResult", "Change the title.", ordered=True),
+    Method("session/update", "SessionUpdate", "SessionUpdateResult", "Change the title or the model.", ordered=True),
     Method("session/close", "SessionRef", "SessionResult", "Cancel what runs and close.", ordered=True, waits=True),
     Method("session/delete", "SessionDelete", "SessionDeleteResult", "Remove it for ever.", ordered=True, waits=True),
     Method("session/export", "SessionRef", "SessionExportResult", "Put a session into one file.", waits=True),
