@@ -6,6 +6,8 @@ Rule 2: they are read once, when a model is first asked about: a session keeps i
 
 from __future__ import annotations
 
+import os
+import stat
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -51,7 +53,9 @@ def _operators(path: Path) -> Catalog:
     try:
         if not path.is_absolute():
             raise ValueError("must be named by an absolute path")
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("is not a regular file")
             raw = file.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
             raise ValueError(f"is larger than {MOST_BYTES} bytes")
@@ -61,6 +65,11 @@ def _operators(path: Path) -> Catalog:
         raise Refused("invalid_config", f"The file of models {path} {why}.", setting=SETTING) from error
     except ValueError as error:
         raise Refused("invalid_config", f"The file of models {path} is of no use: {error}.", setting=SETTING) from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A FIFO that nobody writes to is opened at once."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _read(raw: bytes, source: Source) -> Catalog:

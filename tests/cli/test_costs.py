@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,13 @@ def test_where_a_request_must_say_how_long_its_answer_may_get_the_window_is_thou
         # 15 % of 200,000; all that the model gives, of a window of a million.
         assert [request.body["max_tokens"] for request in fake.requests] == [30_000, 64_000]
         assert fake.refusals == []
+
+
+def test_a_file_of_models_that_is_none_is_refused_at_once(hames: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "models.json")
+    env = {"HAMES_MODELS_FILE": str(tmp_path / "models.json"), "HAMES_COMPATIBLE_BASE_URL": "http://127.0.0.1:1/v1"}
+
+    done = hames("run", "--model", "compatible/m", "hi", env=env)
+
+    assert done.code == 64
+    assert "not a regular file" in done.err

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.machine import Machine
 from core.story import Story, slots
 from core.walk import walk
+from hames.core.compaction import Replacement
 from hames.core.composition import Part
 from hames.core.context import Conversation
 from hames.core.conversation import (
@@ -20,6 +21,7 @@ from hames.core.conversation import (
 )
 from hames.core.entries import INTERRUPTED
 from hames.core.plan import AskModel, Complete, LimitReached, StopAtLimit, TurnBounds, next_step
+from hames.core.session import Event
 from hames.protocol.events import CONVERSATION_TYPES
 
 BOUNDS = TurnBounds(steps=3, tool_calls=9, wall_time_ms=1_000, output_bytes=1_000)
@@ -356,3 +358,22 @@ def test_a_result_after_its_turn_leaves_the_history_sendable() -> None:
 
     assert story.conversation.progress is None
     assert len(story.messages) == 3
+
+
+def test_what_was_said_without_words_is_no_part_of_it() -> None:
+    story = Story()
+    assert not story.conversation.is_paused
+
+    story.start("t1", "")
+
+    assert story.conversation.groups() == []
+    assert not story.conversation.is_paused
+
+
+def test_a_loop_of_a_turn_that_is_not_told_leaves_what_is_told_as_it_is() -> None:
+    replacement = Replacement(9, 5, frozenset(), 1, "Left out.")
+    conversation = Conversation(replacement=replacement)
+
+    conversation.apply(Event(2, "", "loop.detected", {"period": 1, "repeats": 3}, "t0"))
+
+    assert [message.text for message in conversation.messages()] == ["Left out."]

@@ -184,6 +184,22 @@ def test_a_key_that_stands_in_a_document_is_not_told(start: Start, workspace: Pa
     assert KEY not in str(server.log("s"))
 
 
+def test_a_key_that_is_the_name_of_a_branch_or_of_a_directory_is_not_told(
+    start: Start, workspace: Path, fake: FakeProvider
+) -> None:
+    place = workspace / KEY
+    (place / ".git").mkdir(parents=True)
+    (place / ".git/HEAD").write_text(f"ref: refs/heads/{KEY}\n")
+    (place / "AGENTS.md").write_text("Be kind.\n")
+    server = start(env={"HAMES_COMPATIBLE_API_KEY": KEY})
+
+    system = system_now(server, fake, server.create(workspace, "s", cwd=str(place)))
+
+    assert "on branch [redacted]" in system
+    assert "Be kind." in system
+    assert KEY not in system
+
+
 @pytest.fixture
 def nasty(workspace: Path, tmp_path: Path) -> Path:
     """A directory below which each one holds another bad document, and the last a good one."""

@@ -302,3 +302,16 @@ async def test_wherever_the_cut_falls_calls_have_results_and_quotes_stay_quotes(
                         assert is_told or before.count('<quoted id="') > before.count('</quoted id="')
             assert len(of(c, "turn.queued")) == 4
     assert cuts > 20
+
+
+async def test_a_summary_that_is_longer_than_what_it_stands_for_is_not_taken() -> None:
+    async with bench() as (c, process):
+        c.provider.usage = None
+        c.provider.otherwise = lambda request: [LONG * 99] if is_summary(request) else ["Well."]
+        await turns(process, 4)
+
+        await process.service.commit(SID, CompactContext(BY))
+        await turns(process, 1, start=5)
+
+        assert of(c, "context.replaced") == []
+        assert "as long as" in of(c, "context.kept")[0]["reason"]

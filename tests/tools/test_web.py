@@ -258,6 +258,7 @@ async def test_a_secure_connection_names_the_host_and_not_its_address(context: T
         (b"SSH-2.0-x\r\n", "connection_broken"),
         (b"", "connection_broken"),
         (redirect("http://[broken"), "invalid_url"),
+        (redirect("http://xn--/"), "invalid_url"),
         (redirect("file:///etc/passwd"), "invalid_url"),
         (redirect("//user:key@host/"), "invalid_url"),
     ],
@@ -274,6 +275,7 @@ async def test_an_answer_that_is_none_is_an_error_by_kind(
     ("url", "kind"),
     [
         ("example.com", "invalid_url"),
+        ("http://xn--/", "invalid_url"),
         ("ftp://example.com/", "invalid_url"),
         ("file:///etc/passwd", "invalid_url"),
         ("http:///path", "invalid_url"),

@@ -23,6 +23,13 @@ else:
         """Only for the type checker."""
         return lambda decorator: decorator
 
+    def replaced(whole: R, **changes: Any) -> R:
+        """`whole` with `changes`; of a dataclass without slots and without `__post_init__`."""
+        other = object.__new__(whole.__class__)
+        other.__dict__.update(whole.__dict__)
+        other.__dict__.update(changes)
+        return other
+
 
 __all__ = ["record", "replaced"]
 
@@ -56,13 +63,3 @@ def _values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda whole: tuple(getattr(whole, name) for name in names)
-
-
-if not TYPE_CHECKING:
-
-    def replaced(whole: R, **changes: Any) -> R:
-        """`whole` with `changes`; of a dataclass without slots and without `__post_init__`."""
-        other = object.__new__(whole.__class__)
-        other.__dict__.update(whole.__dict__)
-        other.__dict__.update(changes)
-        return other

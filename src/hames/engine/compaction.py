@@ -164,7 +164,10 @@ async def _summary(attempt: Attempt, request: ModelRequest, cut: Cut, step: int,
     _record_usage(attempt, reply, request_id)
     if not reply.text.strip() or reply.stop not in ("stop", "length"):
         return None, f"The model gave no summary: its answer ended with {reply.stop!r}."
-    return reply.text.strip(), ""
+    summary = reply.text.strip()
+    if text_tokens(summary) >= sum(group.tokens for group in cut.gone):
+        return None, "The summary was as long as what it was to stand for."
+    return summary, ""
 
 
 def _record_usage(attempt: Attempt, answered: Reply | ProviderFailed, request_id: str) -> None:

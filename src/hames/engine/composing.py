@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Final, Literal
 
 import anyio.to_thread
@@ -124,7 +125,8 @@ def _look(equipment: Equipment, workspace: str, cwd: str, names: Sequence[str]) 
         cutoff=equipment.cutoff,
     )
     paths = [f"{directory}/{name}" for directory in reversed(directories) for name in names]
-    found = [_find(equipment, path, os.path.relpath(path, workspace)) for path in paths]
+    found = [_find(equipment, path, equipment.hide(os.path.relpath(path, workspace))) for path in paths]
+    where = replace(where, text=equipment.hide(where.text))  # a directory or a branch may be called as a key is
     return (where, *documents([file for file in found if file is not None]))
 
 

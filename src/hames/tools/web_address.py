@@ -11,6 +11,9 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+_LOCAL_USE: Final = IPv6Network("64:ff9b:1::/48")
+"""Of translators within a network (RFC 8215): where it leads only that network knows."""
+
 _COMPATIBLE: Final = IPv6Network("::/96")
 
 
@@ -29,7 +32,7 @@ def is_public(address: str) -> bool:
         return False
     if isinstance(found, IPv4Address):
         return True
-    return not found.is_site_local and all(inner.is_global for inner in _inner(found))
+    return not found.is_site_local and found not in _LOCAL_USE and all(inner.is_global for inner in _inner(found))
 
 
 def _inner(address: IPv6Address) -> Iterator[IPv4Address]:

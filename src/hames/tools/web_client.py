@@ -113,7 +113,7 @@ class WebClient:
                     response = await client.send(request, stream=True)
                     async with aclosing(response):
                         return await _answer(url, response, max_bytes)
-                except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, OSError) as error:
                     if left and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                         continue
                     raise _translated(error) from error
@@ -144,11 +144,12 @@ def parsed(text: str) -> httpx.URL:
         raise ToolFailed("invalid_url", f"The URL is longer than {MAX_URL_CHARS} characters.")
     try:
         url = httpx.URL(text)
+        host = url.host  # decoded when it is asked for: a name of an international domain may be none
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise ToolFailed("invalid_url", "This is not a URL.") from error
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not host:
         raise ToolFailed("invalid_url", "A whole URL is wanted, which begins with http:// or https:// and a host.")
-    if (url.port or 1) > 65_535 or any(char.isspace() or char == "%" for char in url.host):
+    if (url.port or 1) > 65_535 or any(char.isspace() or char == "%" for char in host):
         raise ToolFailed("invalid_url", "The host or the port of the URL is none.")
     if url.userinfo:
         raise ToolFailed("invalid_url", "A URL with a user name or a password in it is not sent.")
@@ -219,6 +220,6 @@ def _translated(error: Exception) -> ToolFailed:
         return ToolFailed("timed_out", "The server did not answer in time.")
     if isinstance(error, httpx.ConnectError):
         return ToolFailed("not_reachable", "The host cannot be reached, or nothing answers at that port.")
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | UnicodeError):
         return ToolFailed("invalid_url", "This is not a URL that can be got.")
     return ToolFailed("connection_broken", "The server did not send a whole answer in HTTP.")
