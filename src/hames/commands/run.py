@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--id", metavar="ID", help="id of the new session (default: one is made up); not with --session"
     )
     parser.add_argument("--title", metavar="TEXT", help="title of the new session; not with --session")
-    parser.add_argument("--steps", metavar="N", type=_positive, help="most model requests")
+    parser.add_argument(
+        "--steps", metavar="N", type=_positive, help="most model requests; one more, without tools, asks for an answer"
+    )
     parser.add_argument("--timeout-ms", metavar="N", type=_positive, help="most milliseconds from the turn's start")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON record at the end, and nothing else")
