@@ -124,10 +124,12 @@ class SqliteStore:
                 running.close(CLOSE_S)
                 port.post(closed.set)
 
-            threading.Thread(target=close, name="hames-close", daemon=True).start()
+            closing = threading.Thread(target=close, name="hames-close", daemon=True)
+            closing.start()
             # Shielded, since leases must be given back though the caller is cancelled; bounded by the thread.
             with anyio.move_on_after(CLOSE_S, shield=True):
                 await closed.wait()
+                closing.join()  # it has nothing left to do: whoever closed finds no thread of ours
 
     # --- writing --------------------------------------------------------------------------------------------
 
