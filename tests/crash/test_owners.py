@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from crash.ledger import settle, still_usable
+from crash.stopping import stop_outside_the_gate, stop_within_the_gate
 from crash.waits import runs, until, until_file
 from e2e.driver import Server, said
 from e2e.fixtures import Start
@@ -40,7 +41,7 @@ def test_a_stopped_owner_is_taken_over_and_its_late_writes_are_refused(
     turn_id = first.submit(session_id)
     first.wait_event("message.chunk")
     second.call("session/resume", sessionId=session_id, subscribe={})
-    first.signal(signal.SIGSTOP)
+    stop_outside_the_gate(first, first.home / "store")
     second.wait_event("turn.started", attempt=2)
     gate.open()
     first.signal(signal.SIGCONT)
@@ -81,7 +82,7 @@ def test_commands_of_a_stopped_owner_are_ended_before_it_is_taken_over(
     until(lambda: (workspace / "near").read_text().strip(), "the pid")
     pids = [int((workspace / name).read_text()) for name in ("near", "far")]
     second.call("session/resume", sessionId=session_id, subscribe={})
-    first.signal(signal.SIGSTOP)
+    stop_outside_the_gate(first, first.home / "store")
     second.wait_event("tool.completed", outcome="unknown")
     assert not any(runs(pid) for pid in pids), "they were ended before the log says that they are unknown"
     assert second.finish(session_id, turn_id)["outcome"]["error"]["kind"] == "lease_lost"
@@ -229,7 +230,7 @@ def test_who_is_stopped_within_the_gate_costs_others_a_typed_error_and_no_loss(
 
     writer = threading.Thread(target=load, daemon=True)
     writer.start()
-    stop_within_the_gate(first, home / "store" / "gate.lock")
+    stop_within_the_gate(first, home / "store")
     try:
         error = second.refused("turn/submit", sessionId="yours", input=said("now"))
         assert error["data"]["kind"] == "store_unavailable"
@@ -250,33 +251,6 @@ def test_who_is_stopped_within_the_gate_costs_others_a_typed_error_and_no_loss(
     titles = [event["data"]["title"] for event in of_type(events_of(second, session_id), "session.updated")]
     assert titles == [f"title {n}" for n in range(1, len(titles) + 1)]
     assert len(titles) >= sent[0] - 1, "every answered update is there"
-
-
-def stop_within_the_gate(server: Server, path: Path) -> None:
-    """Stop the process at a moment when it holds the gate."""
-    for _ in range(2_000):
-        server.signal(signal.SIGSTOP)
-        until(lambda: state(server.pid) == "T", "it is stopped")
-        if holds(server.pid, path):
-            return
-        server.signal(signal.SIGCONT)
-    raise AssertionError("it was never found within the gate")
-
-
-def holds(pid: int, path: Path) -> bool:
-    """The process has the file's `flock` (proc_locks(5): type, mode, access, pid, device and inode)."""
-    inode = str(path.stat().st_ino)
-    locks = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
-    return any(
-        lock[1] == "FLOCK" and lock[4] == str(pid) and lock[5].rpartition(":")[2] == inode
-        for lock in locks
-        if lock[1] != "->"
-    )
-
-
-def state(pid: int) -> str:
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
-    return stat[stat.rindex(")") + 2]
 
 
 def test_who_leaves_hands_its_turn_to_who_stands_by(start: Start, fake: FakeProvider, workspace: Path) -> None:

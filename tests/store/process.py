@@ -49,6 +49,10 @@ class Other:
         self.tell(do, **order)
         return self.hear()
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self.process.send_signal(number)

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from crash.stopping import stop_outside_the_gate
 from hames.core.limits import DEFAULTS
 from hames.ports import Owner
 from hames.protocol.errors import HarnessFault
@@ -57,7 +58,7 @@ async def test_a_stopped_owner_is_stale_and_cannot_commit_after_it_was_taken_ove
     async with disk_world.open() as store:
         with other(disk_world.directory) as second:
             fence = second.ask("run")["fence"]
-            second.signal(signal.SIGSTOP)
+            await anyio.to_thread.run_sync(stop_outside_the_gate, second, disk_world.directory)
             holder = await stale_owner(store)
             assert holder.alive
             assert holder.pid == second.process.pid
