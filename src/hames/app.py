@@ -195,7 +195,7 @@ class LocalWorld:
         self._config = config
         self._store = store
         self._home = home
-        self._routes = Routes(config, environ, store)
+        self._routes = Routes(config, environ, store, home / "reaper")
         self.processes = self._reaper = ReaperProcesses(
             home / "reaper", term_grace_ms=self.limits["termGraceMs"], reap_ms=self.limits["reapMs"]
         )
@@ -307,6 +307,7 @@ class LocalWorld:
             assurance=snapshot["assurance"],
             window_tokens=window,
             output_tokens=output if PROVIDERS[name].wants_output_limit else None,
+            answer_tokens=known.output_tokens,
             prices=known.prices,
             cutoff=known.cutoff,
             hide=self.hide,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from hames.core.catalog import Catalog, ModelFacts, Source, lookup, read_catalog
 from hames.protocol.errors import Refused
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import loads, repeated_member
 
 SETTING = "modelsFile"
 
@@ -22,6 +22,9 @@ BUILT_IN = Path(__file__).with_name("data") / "models.json"
 
 MOST_BYTES = 4 * 2**20
 """Of the operator's file: ours, with two hundred models, has 32 KiB."""
+
+PLACE_CHARS = 500
+"""Shown of a place in it: enough for a model's name and what is below it."""
 
 
 class KnownModels:
@@ -74,7 +77,11 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _read(raw: bytes, source: Source) -> Catalog:
     try:
+        # Of two equal members, the one that is not used may be the one that was meant.
+        repeated = repeated_member(raw) if source == "config" else None
         document = loads(raw)
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from error
+    if repeated is not None:
+        raise ValueError(f"{repeated[:PLACE_CHARS]} is there twice; take one of them out")
     return read_catalog(document, digest=sha256(raw).hexdigest()[:16], source=source)

@@ -24,6 +24,8 @@ COMMANDS: Mapping[str, str] = {
     "verify": "look whether the store, or an export, is what was written",
     "repair": "keep what proves itself of a damaged store, after a backup",
     "describe": "print what this build can do, as JSON",
+    "tools": "list the tools that a session can have",
+    "models": "list the models of a provider, and what is known of them",
     "schema": "print the protocol's JSON Schemas, or write them",
     "config": "get, set, unset or list settings",
     "doctor": "say what is wrong with this installation, and what to do",

@@ -1,133 +1,62 @@
 """The keys of the providers: from the environment, else the file, else a program that prints one (`apiKeyCommand`).
 
 Rule 1: such a program is run without a shell, in the home directory, without a terminal or input, in an environment
-without any other key, and for ten seconds at most; it is ended with its group when it is not waited for any longer.
-Rule 2: what it printed goes to who asked, and nowhere else: no message, file or environment gets it.
-Rule 3: it runs in a thread, one at a time for a provider, and once it has given a key it is not run again.
+without any other key, and for ten seconds at most.
+Rule 2: what it printed goes to who asked, and nowhere else: no message, file or environment gets it. What it says on
+stderr goes nowhere at all: it may be the key.
+Rule 3: it is a command as those of tools are (`sandbox/process.py`), below a reaper of its own: whoever waits for it
+goes on, or is cancelled, when nothing that it started is left, and it does not outlive this process.
+Rule 4: it runs once at a time for a provider, and not again once it has given a key.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import selectors
-import signal
-import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from hames.config import SETTINGS, Config, secret_variables
-from hames.core.records import record
-from hames.core.redaction import redact, worth_hiding
-from hames.protocol.errors import Refused
+from hames.core.redaction import worth_hiding
+from hames.protocol.errors import Refused, ToolFailed
 from hames.providers import PROVIDERS
+from hames.sandbox.command import Command
+from hames.sandbox.hunt import MARKER
+from hames.sandbox.process import ReaperProcesses
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from hames.ports import ProcessResult
 
 COMMAND_S: Final = 10.0
 """For the program to print the key: people may have to touch a security key, and whoever made a session waits."""
 
-MAX_KEY_BYTES: Final = 64 * 1024
-"""Read of what it prints; more is no key."""
+GRACE_MS: Final = 100
+"""From SIGTERM to SIGKILL: who leaves has a second for all that runs."""
 
-SHOWN_CHARS: Final = 200
-"""Shown of what it says on stderr."""
-
-LOOK_S: Final = 0.05
-"""How often is looked whether it has ended, or is not wanted any more, while it prints nothing: what it left in the
-background may keep the pipes open."""
-
-
-@record
-class _Ended:
-    """How the program ended. `exit_code` is None when it was killed here, for the reason `why`."""
-
-    exit_code: int | None
-    out: bytes
-    err: bytes
-    why: str = ""
-
-
-class _Run:
-    """One run of the program. Another thread ends it by setting `unwanted`."""
-
-    def __init__(self) -> None:
-        self.unwanted = False
-        self._out = bytearray()
-        self._err = bytearray()
-
-    def done(self, argv: Sequence[str], cwd: str, env: Mapping[str, str]) -> _Ended:
-        """Run it to its end, or until it is unwanted, too slow or too talkative.
-
-        Raises:
-            OSError: it cannot be started.
-        """
-        with subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=env,
-            bufsize=0,
-            start_new_session=True,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            why = self._heard(process, process.stdout, process.stderr)
-            if why and process.returncode is None:
-                # It was not waited for yet, so the number of the group is still its own.
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            exit_code = process.wait()
-        return _Ended(None if why else exit_code, bytes(self._out), bytes(self._err), why)
-
-    def _heard(self, process: subprocess.Popen[bytes], out: IO[bytes], err: IO[bytes]) -> str:
-        """Read until it has ended; why it is not waited for any longer, if so."""
-        end = time.monotonic() + COMMAND_S
-        with selectors.DefaultSelector() as ready:
-            ready.register(out, selectors.EVENT_READ, self._out)
-            ready.register(err, selectors.EVENT_READ, self._err)
-            while True:
-                # Looked at before the pipes: what it wrote before it ended is in them by then.
-                has_ended = process.poll() is not None
-                heard = ready.select(0 if has_ended else LOOK_S)
-                for key, _ in heard:
-                    data = os.read(key.fd, MAX_KEY_BYTES)
-                    key.data.extend(data[: MAX_KEY_BYTES + 1 - len(key.data)])
-                    if not data:
-                        ready.unregister(key.fileobj)
-                if len(self._out) > MAX_KEY_BYTES:
-                    return f"printed more than {MAX_KEY_BYTES} bytes"
-                if has_ended and not heard:
-                    return ""
-                if self.unwanted or time.monotonic() > end:
-                    return f"did not end in {COMMAND_S:.0f} s"
-                if not ready.get_map() and not has_ended:
-                    time.sleep(LOOK_S)
+MAX_KEY_BYTES: Final = 16 * 1024
+"""Of what it prints; more is no key: few servers take a header of half of that."""
 
 
 class KeyCommand:
     """The program that prints the key of one provider. `setting` names it, for people.
 
-    `env` is what it gets as its environment. `secrets` gives what must not stand in a message.
+    `env` is what it gets as its environment; the socket of its reaper lies in `directory`.
     """
 
-    def __init__(
-        self, setting: str, command: str, *, env: Mapping[str, str], secrets: Callable[[], Sequence[str]] = tuple
-    ) -> None:
+    def __init__(self, setting: str, command: str, *, env: Mapping[str, str], directory: Path) -> None:
         self.setting = setting
         self.key: str | None = None
         """What it printed, once it did."""
         import shlex
 
-        self._argv = shlex.split(command)
+        self._argv = tuple(shlex.split(command))
         self._env = env
-        self._secrets = secrets
+        self._directory = directory
         self._turn = anyio.Lock()
 
     async def unlock(self) -> str:
@@ -135,6 +64,7 @@ class KeyCommand:
 
         Raises:
             Refused: `credential_missing`, naming the setting, and the exit code if there is one.
+            HarnessFault: it cannot be run as rule 3 wants it, or something of it may still run.
         """
         if self.key is None:
             async with self._turn:
@@ -142,50 +72,92 @@ class KeyCommand:
                     self.key = self._key_of(await self._run())
         return self.key
 
-    async def _run(self) -> _Ended:
-        run = _Run()
+    async def _run(self) -> ProcessResult:
+        """Run it to its end.
+
+        Raises:
+            Refused: it cannot be started, or prints too much.
+        """
+        heard = 0
+
+        def hear(chunk: bytes) -> None:
+            nonlocal heard
+            heard += len(chunk)
+            if heard > MAX_KEY_BYTES:
+                listening.cancel()
+
+        # No session's: it is found by this where its reaper was killed.
+        name = f"key-{os.urandom(8).hex()}"
+        async with self._home() as cwd, _reaper(self._directory) as processes:
+            command = Command(name, self._argv, {**self._env, MARKER: name}, cwd, mute=True)
+            with anyio.CancelScope() as listening:
+                try:
+                    result = await processes.run(
+                        command,
+                        timeout_ms=int(COMMAND_S * 1000),
+                        grace_ms=GRACE_MS,
+                        keep_bytes=MAX_KEY_BYTES,
+                        keep_end=False,
+                        on_output=hear,
+                    )
+                except ToolFailed as failure:
+                    why = failure.message.rpartition(": ")[2].rstrip(".")
+                    raise self._missing(f"cannot be started: {why}") from failure
+        if listening.cancelled_caught or result.total_bytes > MAX_KEY_BYTES:
+            raise self._missing(f"printed more than {MAX_KEY_BYTES} bytes, which no key has")
+        return result
+
+    @asynccontextmanager
+    async def _home(self) -> AsyncIterator[int]:
+        """A descriptor of the home directory."""
         home = self._env.get("HOME") or str(Path.home())
         try:
-            return await anyio.to_thread.run_sync(
-                partial(run.done, self._argv, home, self._env), abandon_on_cancel=True
-            )
+            cwd = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise self._missing(f"cannot be started: {error.strerror}") from error
+            raise self._missing(f"cannot be started in the home directory: {error.strerror}") from error
+        try:
+            yield cwd
         finally:
-            run.unwanted = True
+            os.close(cwd)
 
-    def _key_of(self, ended: _Ended) -> str:
-        if ended.why:
-            raise self._missing(ended.why)
-        text = ended.out.decode("utf-8", "replace").strip()
-        if ended.exit_code != 0:
-            said = self._shown(ended.err, text)
-            how = f"ended with exit code {ended.exit_code}"
-            raise self._missing(f"{how}: {said}" if said else how, exitCode=ended.exit_code)
+    def _key_of(self, result: ProcessResult) -> str:
+        if result.timed_out:
+            raise self._missing(f"did not end in {COMMAND_S:.0f} s")
+        if result.exit_code != 0:
+            raise self._missing(f"ended with exit code {result.exit_code}", exitCode=result.exit_code)
+        text = result.output.decode("utf-8", "replace").strip()
         if not text:
             raise self._missing("printed nothing", exitCode=0)
         if not text.isascii() or not text.isprintable():
             raise self._missing("printed something else than one line of ASCII, which no key is", exitCode=0)
         return text
 
-    def _shown(self, err: bytes, out: str) -> str:
-        text = err.decode("utf-8", "replace")
-        for secret in (*self._secrets(), *out.split()):
-            if worth_hiding(secret):
-                text = redact(text, secret)
-        return re.sub(r"[^\x20-\x7e\xa1-\U0010ffff]+", " ", text).strip()[:SHOWN_CHARS]
-
     def _missing(self, what: str, **details: Any) -> Refused:
-        message = f"The program of {self.setting} {what}. It runs without a shell, prints the key and ends with 0."
+        message = (
+            f"The program of {self.setting} {what}. It runs without a shell, prints the key and ends with 0. "
+            "What it says is not told; run it yourself to see."
+        )
         return Refused("credential_missing", message, setting=self.setting, **details)
 
 
-class Keys:
-    """The keys of every provider, as they are configured. `environ` is what a program gets, save the keys in it."""
+@asynccontextmanager
+async def _reaper(directory: Path) -> AsyncIterator[ReaperProcesses]:
+    """What one program is run by. It is not that of the tools, which has no keyring: a key may lie there."""
+    processes = ReaperProcesses(directory, term_grace_ms=GRACE_MS, keyring=True)
+    try:
+        yield processes
+    finally:
+        await processes.aclose()
 
-    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+
+class Keys:
+    """The keys of every provider, as they are configured. `environ` is what a program gets, save the keys in it;
+    `directory` is for the sockets of reapers."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str], directory: Path) -> None:
         self._config = config
         self._environ = environ
+        self._directory = directory
         self._commands: dict[str, KeyCommand] = {}
 
     def _command(self, name: str) -> KeyCommand | None:
@@ -197,14 +169,14 @@ class Keys:
         if name not in self._commands:
             hidden = secret_variables()
             env = {variable: value for variable, value in self._environ.items() if variable not in hidden}
-            self._commands[name] = KeyCommand(setting, command, env=env, secrets=self.secrets)
+            self._commands[name] = KeyCommand(setting, command, env=env, directory=self._directory)
         return self._commands[name]
 
     async def unlock(self, name: str) -> None:
         """Have the key of a provider at hand. Costs nothing where that is no matter of a program.
 
         Raises:
-            Refused: `credential_missing`: its program gives none.
+            Refused, HarnessFault: as `KeyCommand.unlock`.
         """
         command = self._command(name)
         if command is not None:

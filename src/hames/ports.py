@@ -55,10 +55,11 @@ class Provider(Protocol):
     """One way to a model.
 
     `name` is the adapter; `route` names what a session is bound to: base URL, credential source and salted
-    fingerprint, never the credential.
+    fingerprint, never the credential. `signs_as`: the dialect whose own parts of an answer go back to it.
     """
 
     name: str
+    signs_as: str
     route: Mapping[str, Any]
 
     async def stream(self, request: ModelRequest, on_part: Callable[[Part], None], limits: ModelLimits) -> Reply:
@@ -273,9 +274,9 @@ class Equipment:
     """What a session's attempts work with, made from its snapshot.
 
     `window_tokens`: what a request may have, with its answer where the vendor counts that in. `output_tokens`: the most
-    that is asked of an answer, None as much as the provider gives. `prices` are those of the model where it is asked.
-    `cutoff` is up to when it was trained. None of them: not known. `hide` takes the keys out of a text, which no model
-    may be told.
+    that is asked of an answer, None as much as the provider gives; `answer_tokens`: the most that it can have all the
+    same. `prices` are those of the model where it is asked. `cutoff` is up to when it was trained. None of them: not
+    known. `hide` takes the keys out of a text, which no model may be told.
     """
 
     provider: Provider
@@ -285,6 +286,7 @@ class Equipment:
     assurance: Mapping[str, Any]
     window_tokens: int | None = None
     output_tokens: int | None = None
+    answer_tokens: int | None = None
     prices: Prices | None = None
     cutoff: str | None = None
     hide: Callable[[str], str] = str
@@ -720,7 +722,7 @@ class Store(Protocol):
         ...
 
     async def contents(self, session_id: str, artifacts: Collection[str]) -> Mapping[str, bytes]:
-        """Whole artifacts by their ids, each proved by its digest.
+        """Whole artifacts by their ids, each proved by its digest; without those that a repair has said to be lost.
 
         Raises:
             Refused: `artifact_not_found`, `session_not_found`.

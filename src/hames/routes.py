@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hames.protocol.errors import Refused
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hames.catalog import KnownModels
     from hames.config import Config
     from hames.core.catalog import ModelFacts
@@ -26,14 +28,15 @@ not part of the model's name, as in `qwen/qwen3`."""
 
 
 class Routes:
-    """The providers of this process as they are configured. `environ` is what a program that prints a key gets."""
+    """The providers of this process as they are configured. `environ` is what a program that prints a key gets,
+    `reapers` the directory for the socket of what runs it."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], store: Store) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], store: Store, reapers: Path) -> None:
         from hames.credentials import Keys
 
         self._config = config
         self._store = store
-        self._keys = Keys(config, environ)
+        self._keys = Keys(config, environ, reapers)
         self._providers: dict[str, Provider] = {}
         self._models: KnownModels | None = None
 

@@ -126,6 +126,11 @@ def test_the_model_follows_the_script_that_its_name_says() -> None:
 
     assert b'"tool_calls"' in answer_to(asked)
     assert b'"content":"ok"' in answer_to(answered)
+    assert answer_to(b'{"model":"never"}') == b""
+    assert answer_to(b'{"model":"busy"}').startswith(b"HTTP/1.1 503 ")
+    assert answer_to(b'{"model":"compact","messages":"this is to be replaced by a summary"}') == b""
+    assert b'"content":"ok"' in answer_to(b'{"model":"compact"}')
+    assert b'"prompt_tokens":4' in answer_to(b'{"model":"long"}')
     assert answer_to(b'{"model":"deltas-7"}').count(b'"content"') == 7
     head, _, body = answer_to(b'{"model":"text"}').partition(b"\r\n\r\n")
     assert b"content-length: %d" % len(body) in head

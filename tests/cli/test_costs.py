@@ -12,7 +12,7 @@ import pytest
 from cli.command import Cli
 from e2e.driver import compatible
 from fake import anthropic
-from fake.answers import text
+from fake.answers import USAGE, text
 from fake.provider import FakeProvider
 
 PRICES = {"input": "1", "cachedInput": "0.1", "output": "10"}
@@ -24,6 +24,11 @@ def models_file(directory: Path, **row: Any) -> str:
     card = {"name": "mine", "currency": "USD", "models": {"fake-model": {"prices": PRICES, **row}}}
     path.write_text(json.dumps({"version": "7", "cards": [card]}))
     return str(path)
+
+
+def with_row(members: str) -> str:
+    """The text of a file with one model, `m`, of which it says this."""
+    return f'{{"version": "1", "cards": [{{"name": "c", "currency": "USD", "models": {{"m": {{{members}}}}}}}]}}'
 
 
 def test_a_run_and_its_session_tell_the_same_estimate_and_by_which_prices(
@@ -53,14 +58,27 @@ def test_a_cost_that_the_provider_reports_is_told_as_such(hames: Cli, fake: Fake
     assert "0.25 USD, as the provider reported it" in shown.out
 
 
-def test_without_prices_the_reason_is_told_and_no_amount(hames: Cli, fake: FakeProvider) -> None:
-    fake.script(text("hi"))
+@pytest.mark.parametrize(
+    ("model", "usage", "reason"),
+    [
+        ("fake-model", None, "incomplete_coverage"),
+        ("another-model", USAGE, "unsupported_pricing"),
+        ("fake-model", {"prompt_tokens": 10, "completion_tokens": 5}, "missing_provider_detail"),
+        ("fake-model", {**USAGE, "prompt_tokens_details": {"cached_tokens": 11}}, "invalid_counters"),
+    ],
+)
+def test_where_there_is_no_cost_its_reason_is_told_and_no_amount(
+    hames: Cli, fake: FakeProvider, tmp_path: Path, model: str, usage: dict[str, Any] | None, reason: str
+) -> None:
+    fake.script(text("hi", usage=usage))
+    env = compatible(fake.url, HAMES_MODELS_FILE=models_file(tmp_path))
 
-    record = hames("run", "--json", "go", env=compatible(fake.url)).record
+    record = hames("run", "--json", "--model", f"compatible/{model}", "go", env=env).record
     shown = hames("sessions", "show", record["sessionId"])
 
-    assert record["usage"]["direct"]["costReason"] == "unsupported_pricing"
-    assert "not known (unsupported_pricing)" in shown.out
+    total = record["usage"]["inclusive"]
+    assert (total["costReason"], "cost" in total) == (reason, False)
+    assert f"not known ({reason})" in shown.out
 
 
 @pytest.mark.parametrize(
@@ -74,6 +92,20 @@ def test_without_prices_the_reason_is_told_and_no_amount(hames: Cli, fake: FakeP
             "cards[0].models.m has a member",
         ),
         (" " * (4 * 2**20 + 1), "is larger than 4194304 bytes"),
+        (with_row('"prices": {"input": "٢", "output": "1"}'), "cards[0].models.m.prices.input must be decimal text"),
+        (
+            with_row('"prices": {"input": "1", "output": "1e400"}'),
+            "cards[0].models.m.prices.output must be decimal text",
+        ),
+        (with_row('"contextTokens": 1e400'), "cards[0].models.m.contextTokens must be an integer"),
+        (with_row(f'"contextTokens": {"9" * 5_000}'), "cards[0].models.m.contextTokens must be an integer"),
+        (with_row('"contextTokens": -1'), "cards[0].models.m.contextTokens must be an integer"),
+        (with_row('"outputTokens": true'), "cards[0].models.m.outputTokens must be an integer"),
+        (with_row('"outputTokens": NaN'), "is not JSON"),
+        (with_row('"outputTokens": ٥'), "is not JSON"),
+        (with_row('"outputTokens": 5, "outputTokens": 6'), "cards[0].models.m.outputTokens is there twice"),
+        (with_row('}, "m": {'), "cards[0].models.m is there twice"),
+        (with_row('}, "M": {'), "cards[0].models.M is there twice"),
     ],
 )
 def test_a_file_of_models_that_is_not_good_is_refused_before_anything_runs(

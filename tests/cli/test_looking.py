@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli.command import SCRIPT, WHY_LOST, Cli, finish, lost_stdout
+from fake.provider import FakeProvider
 from hames.protocol.events import EVENTS
 from hames.protocol.methods import METHODS
 from hames.protocol.schema import documents
@@ -19,6 +20,32 @@ from hames.protocol.schema import documents
 
 def record(hames: Cli, *words: str) -> dict[str, Any]:
     return hames("run", "--json", *words).record
+
+
+def test_tools_are_listed_with_who_is_offered_them(hames: Cli) -> None:
+    listed = hames("tools").out
+    tools = json.loads(hames("tools", "--json").out)["tools"]
+
+    assert [line.split()[0] for line in listed.splitlines() if not line.startswith(" ")] == [t["name"] for t in tools]
+    assert "needs tools.webSearch.apiKey" in listed
+    assert "to openai\n" in listed
+    assert not (hames.home / "store").exists()
+
+
+def test_models_are_listed_with_what_is_known_of_them(hames: Cli) -> None:
+    assert hames("models").out == f"{'offline/offline':<48} from provider\n"
+    env = {"HAMES_MODEL": "compatible/m", "HAMES_COMPATIBLE_BASE_URL": "http://127.0.0.1:9"}
+    with FakeProvider() as fake:
+        fake.models = ["claude-opus-4-6", "made-here"]
+        env["HAMES_COMPATIBLE_BASE_URL"] = fake.url
+        listed = hames("models", env=env).out.splitlines()
+        told = json.loads(hames("models", "compatible", "--json", env=env).out)
+
+    assert [line.split()[0] for line in listed] == [f"compatible/{model['name']}" for model in told["models"]]
+    assert "tokens" in listed[0]
+    assert listed[1].endswith("from provider")
+    refused = hames("models", "nobody")
+    assert (refused.code, "There is no provider 'nobody'; there are: " in refused.err) == (64, True)
 
 
 def test_a_replay_tells_the_session_to_a_person(stored: Cli) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pty
 import sqlite3
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -200,16 +201,27 @@ def test_a_second_repair_has_nothing_to_do_and_writes_nothing(hames: Cli, databa
     assert digests(database.parent) == before
 
 
-def test_what_no_repair_mends_is_told_and_nothing_is_written(hames: Cli, database: Path) -> None:
-    database.with_name("key").write_bytes(os.urandom(32))
+BEYOND_REPAIR: Mapping[str, tuple[Callable[[Path], object], str]] = {
+    "another key": (lambda database: database.with_name("key").write_bytes(os.urandom(32)), "edited"),
+    "an empty database": (lambda database: database.write_bytes(b""), "torn"),
+    "no database": (lambda database: database.unlink(), "missing"),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND_REPAIR)
+def test_what_no_repair_mends_is_told_and_nothing_is_written(hames: Cli, database: Path, what: str) -> None:
+    harm, status = BEYOND_REPAIR[what]
+    harm(database)
     before = digests(database.parent)
 
-    assert "no repair mends that" in hames("verify").out
+    verified = hames("verify")
+    assert "no repair mends that" in verified.out
     found = hames("repair", "--yes")
     told = hames("repair", "--yes", "--json").record
 
-    assert (found.code, "nothing to do" in found.out, told["exitCode"]) == (0, True, 0)
-    assert (told["status"], told["mendable"]) == ("edited", False)
+    # Not 0: a script would take the store for a good one.
+    assert (found.code, "nothing to do" in found.out, told["exitCode"]) == (verified.code, True, verified.code)
+    assert (told["status"], told["mendable"]) == (status, False)
     assert digests(database.parent) == before
 
 

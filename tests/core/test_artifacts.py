@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hames.core.artifacts import (
     LARGE_BYTES,
+    LOST,
     artifact_id,
     data_url,
     id_prefix,
@@ -21,7 +22,7 @@ from hames.core.artifacts import (
     size_bytes,
     whole,
 )
-from hames.protocol.jsontext import clean_text, dumps
+from hames.protocol.jsontext import clean_text, dumps, loads
 
 TEXTS = st.one_of(
     st.text(max_size=50),
@@ -68,6 +69,34 @@ def test_what_is_taken_out_comes_back_whole(event: tuple[str, dict[str, Any]]) -
     assert references(type_, kept) == set(found)
     assert _cleaned(whole(type_, kept, found)) == _cleaned(data)
     assert len(dumps(kept)) < 2**20
+
+
+@given(EVENTS, st.data())
+def test_what_is_lost_is_told_in_its_place(event: tuple[str, dict[str, Any]], draws: st.DataObject) -> None:
+    type_, original = event
+    kept, contents = separate(type_, original)
+    found = {content.artifact: content.data for content in contents}
+    lost = draws.draw(st.sets(st.sampled_from(sorted(found)))) if found else set()
+    left = {artifact: content for artifact, content in found.items() if artifact not in lost}
+
+    told = whole(type_, kept, left)
+
+    assert told.get(LOST, False) == bool(lost)
+    for member, before in original.items():
+        if member == "arguments" and lost:
+            assert "are left" in loads(told[member].encode())["lost"]
+        elif member == "parts" and lost:
+            assert told[member] == {}
+        elif member == "input":
+            assert len(told[member]) == len(before)
+            for slot, was in zip(told[member], before, strict=True):
+                is_lost = slot.get("data", b"") is None or slot.get("text", "").endswith(" are left.]")
+                assert is_lost or _cleaned(slot) == _cleaned(was)
+        elif isinstance(before, str):
+            after = told[member]
+            assert after == clean_text(before) or after == before or (lost and after.endswith(" are left.]"))
+        else:
+            assert told[member] == before
 
 
 @given(TEXTS, st.integers(1, 20_000))

@@ -52,7 +52,9 @@ def test_a_model_is_found_by_its_name_and_without_its_day_and_its_maker(name: st
     assert found == ModelFacts(context_tokens=5)
 
 
-@pytest.mark.parametrize("name", ["fast", "fast-2-mini", "fast-2.1", "fast-2:free", "fast-2-2026", "my-fast-2", ""])
+@pytest.mark.parametrize(
+    "name", ["fast", "fast-2-mini", "fast-2.1", "fast-2:free", "fast-2-2026", "my-fast-2", "fast-2-٢٠٢٦١١٣٠", ""]
+)
 def test_another_name_is_another_model(name: str) -> None:
     assert lookup([catalog(card({"fast-2": {"contextTokens": 5}}))], HOST, name) is None
 
@@ -172,6 +174,10 @@ GOOD: dict[str, Any] = {"version": "1", "cards": [card({"fast": {"prices": PRICE
             {**GOOD, "cards": [card({"m": {"prices": {**PRICES, "output": "-1"}}})]},
             "cards[0].models.m.prices.output must be decimal text",
         ),
+        ({**GOOD, "cards": [card({"m": {"cutoff": "٢٠٢٥"}})]}, "cards[0].models.m.cutoff must be a year"),
+        ({**GOOD, "cards": [card({"Fast": {}, "fast": {}})]}, "cards[0].models.fast is there twice: case does not"),
+        ({**GOOD, "cards": [card({"": {}})]}, "cards[0].models has a name that is not of 1 to 200 characters: ''"),
+        ({**GOOD, "cards": [card({"m" * 201: {}})]}, "cards[0].models has a name that is not of 1 to 200"),
         (
             {**GOOD, "cards": [card({"m": {"prices": {**PRICES, "above": PRICES}}})]},
             "cards[0].models.m.prices.above has no `inputTokens`",
@@ -181,6 +187,47 @@ GOOD: dict[str, Any] = {"version": "1", "cards": [card({"fast": {"prices": PRICE
 def test_a_file_without_the_form_is_refused_with_the_place(document: Any, told: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
         read_catalog(document, digest="d", source="config")
+
+
+DIGITS = st.text(st.characters(categories=["Nd"]), min_size=1, max_size=6)
+
+
+@given(DIGITS, st.none() | DIGITS)
+def test_a_price_is_taken_in_plain_digits_and_in_no_others(whole: str, fraction: str | None) -> None:
+    text = whole if fraction is None else f"{whole}.{fraction}"
+    document = {**GOOD, "cards": [card({"m": {"prices": {**PRICES, "output": text}}})]}
+
+    if text.isascii():
+        found = lookup([read_catalog(document, digest="d", source="config")], HOST, "m")
+        assert found is not None
+        assert found.prices is not None
+        assert found.prices.rates.output == Decimal(text)
+    else:
+        with pytest.raises(ValueError, match=r"^cards\[0\]\.models\.m\.prices\.output must be decimal text"):
+            read_catalog(document, digest="d", source="config")
+
+
+@pytest.mark.parametrize(
+    "price",
+    [
+        *("", " 1", "1 ", "1\n", "+1", "-1", "-0", "1.", ".5", "1e3", "1E400", "1_000", "1,5", "0x1"),
+        *("NaN", "Infinity"),
+        *("٣", "१.५", "１", "𝟏", "²", "1" * 7, "1." + "1" * 13, "1" * 5_000),
+        *(None, True, False, 1, 2.5, -1, 1.7976931348623157e308, [], {}),
+    ],
+)
+def test_a_price_that_is_no_decimal_text_is_refused_with_its_place(price: Any) -> None:
+    document = {**GOOD, "cards": [card({"m": {"prices": {**PRICES, "cachedInput": price}}})]}
+
+    with pytest.raises(ValueError, match=r"^cards\[0\]\.models\.m\.prices\.cachedInput must be decimal text"):
+        read_catalog(document, digest="d", source="config")
+
+
+@pytest.mark.parametrize("tokens", [0, -1, 10**9 + 1, 10**40, 1.0, 1e3, True, False, "5", "٥", [], {}])
+@pytest.mark.parametrize("name", ["contextTokens", "outputTokens"])
+def test_a_number_of_tokens_that_is_none_is_refused_with_its_place(name: str, tokens: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^cards\[0\]\.models\.m\.{name} must be an integer from 1 to 1000000000$"):
+        read_catalog({**GOOD, "cards": [card({"m": {name: tokens}})]}, digest="d", source="config")
 
 
 @given(

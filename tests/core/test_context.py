@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core.machine import Machine
 from core.story import Story, slots
 from core.walk import walk
+from hames.core.artifacts import LOST
 from hames.core.compaction import Replacement
 from hames.core.composition import Part
 from hames.core.context import Conversation
@@ -128,6 +129,23 @@ def test_parts_of_an_answer_are_sent_back_as_they_came() -> None:
     assert story.messages[-1] == AssistantMessage("Well.", parts={"signature": "x"})
 
 
+@pytest.mark.parametrize("lost", ["message", "call"])
+def test_parts_of_an_answer_of_which_something_is_lost_are_not_sent(lost: str) -> None:
+    story = Story()
+    story.start("t1", "Work.")
+    story.tell("step.started", step=1)
+    said: dict[str, Any] = {"itemId": "i1", "text": "Well.", "inContext": True}
+    asked: dict[str, Any] = {"callId": "c1", "providerCallId": "p1", "tool": "read", "arguments": "{}"}
+    (said if lost == "message" else asked)[LOST] = True
+    story.tell("message.completed", **said)
+    story.tell("tool.requested", **asked)
+    story.tell("step.completed", step=1, parts={"signature": "x"})
+
+    answer = next(message for message in story.messages if isinstance(message, AssistantMessage))
+
+    assert answer.parts == {}
+
+
 def test_an_answer_after_a_pause_goes_on_with_the_one_before() -> None:
     story = Story()
     story.start("t1", "Work.")
@@ -182,6 +200,7 @@ def test_events_in_any_order_give_a_sendable_history(types: list[str], names: in
             "source": "document",
             "path": f"{number % names}.md",
             "kind": "changed",
+            "repairs": [{"code": "images", "count": 1}],
         }
         story.tell(type_, f"t{number % names}", **data)
 
@@ -377,3 +396,12 @@ def test_a_loop_of_a_turn_that_is_not_told_leaves_what_is_told_as_it_is() -> Non
     conversation.apply(Event(2, "", "loop.detected", {"period": 1, "repeats": 3}, "t0"))
 
     assert [message.text for message in conversation.messages()] == ["Left out."]
+
+
+def test_what_the_model_is_told_of_a_loop_is_no_word_of_a_person() -> None:
+    story = Story()
+    story.start("t1", "Work.")
+
+    story.tell("loop.detected", period=1, repeats=3)
+
+    assert [group.is_said for group in story.conversation.groups()] == [True, False]

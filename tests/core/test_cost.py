@@ -14,8 +14,10 @@ from hames.core.cost import (
     Prices,
     RateCard,
     Rates,
+    Sent,
     add_amounts,
     estimate,
+    most,
     reported_amount,
     semantics,
     usage_facts,
@@ -306,3 +308,81 @@ def test_amounts_add_up_exactly_in_either_order(one: float, other: float) -> Non
 def _whole(amount: str, scale: int) -> int:
     units, _, rest = amount.partition(".")
     return int(units) * scale + int(rest.ljust(30, "0"))
+
+
+@st.composite
+def costed(draw: st.DrawFn) -> tuple[str, Prices, dict[str, int], Sent]:
+    """A request as it was: its provider, prices, all of its counters, and how many tokens it came to."""
+    provider = draw(PROVIDERS)
+    rule = RULES[provider]
+    few = st.integers(0, 10**6)
+    fresh, cached, written, output, thoughts, tool = (draw(few) for _ in range(6))
+    written = written if rule.written else 0
+    long = draw(st.integers(0, written)) if rule.written_long else 0
+    told = fresh if rule.cache == "additive" else fresh + cached + written
+    counters = {rule.input[0]: told, rule.output[0]: output, rule.cached[0]: cached}
+    counters |= {name: written for name in rule.written} | {name: long for name in rule.written_long}
+    tool, thoughts = (tool if rule.tool_input else 0), (thoughts if rule.thoughts else 0)
+    beside = {rule.tool_input: tool, rule.thoughts: thoughts}
+    counters |= {name: count for name, count in beside.items() if name}
+    # A token that was read from a cache never costs more than one that was not.
+    price = draw(PRICE)
+    cheaper = st.none() | st.decimals(0, price, places=12, allow_nan=False)
+    tier = st.builds(Rates, st.just(price), PRICE, cheaper, st.none() | PRICE, st.none() | PRICE)
+    prices = priced(draw(tier), draw(st.integers(1, 10**6)), draw(st.none() | tier))
+    return provider, prices, counters, Sent(fresh + cached + written + tool, output + thoughts)
+
+
+@given(costed(), st.data(), st.booleans())
+def test_whatever_a_provider_leaves_out_no_request_costs_more_than_its_most(
+    request: tuple[str, Prices, dict[str, int], Sent], data: st.DataObject, whole: bool
+) -> None:
+    provider, prices, counters, sent = request
+    cost = estimate(provider, counters, prices)
+    assume(isinstance(cost, Money))
+    assert isinstance(cost, Money)
+    if RULES[provider].omits_zeros:  # what it leaves out is zero, by its own word
+        told = data.draw(st.sampled_from([counters, {}]))
+    else:
+        kept = data.draw(st.sets(st.sampled_from(sorted(counters))))
+        told = {name: count for name, count in counters.items() if name in kept}
+
+    found = most(provider, prices, sent, told, whole=whole)
+
+    if found is None:
+        tiers = [prices.rates, prices.above or prices.rates]
+        assert any(None in (rates.cache_write, rates.cache_write_long) for rates in tiers)
+        return
+    assert Decimal(found.amount) >= Decimal(cost.amount)
+    assert found.currency == cost.currency
+
+
+@pytest.mark.parametrize(
+    ("provider", "prices", "sent", "counters"),
+    [
+        ("fake", priced(PLAIN), Sent(1, 1), {}),
+        ("openai", None, Sent(1, 1), {}),
+        ("openai", priced(PLAIN), Sent(1, None), {"input_tokens": 1}),
+        ("anthropic", priced(PLAIN), Sent(1, 1), {"cache_creation_input_tokens": 1}),
+        ("anthropic", priced(PLAIN, 9, CACHING), Sent(1, 1), {"cache_creation.ephemeral_1h_input_tokens": 1}),
+    ],
+)
+def test_where_a_price_or_the_length_of_an_answer_is_not_known_no_most_is_claimed(
+    provider: str, prices: Prices | None, sent: Sent, counters: Mapping[str, int]
+) -> None:
+    assert most(provider, prices, sent, counters, whole=True) is None
+
+
+def test_counters_that_contradict_one_another_count_for_the_larger() -> None:
+    counters = {"input_tokens": 2, "input_tokens_details.cached_tokens": 3, "output_tokens": 1}
+
+    assert estimate("openai", counters, priced(CACHING)) == "invalid_counters"
+    assert most("openai", priced(CACHING), Sent(9, 9), counters, whole=True) == Money(usd({"4": 3, "10": 1}), "USD")
+
+
+def test_of_a_provider_that_counts_its_cache_beside_the_input_all_three_make_the_input() -> None:
+    counters = {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 3}
+
+    found = most("anthropic", priced(CACHING), Sent(9, 7), counters)
+
+    assert found == Money(usd({"4": 6, "10": 7}), "USD")

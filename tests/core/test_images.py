@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -69,3 +70,17 @@ def test_images_beyond_the_limits_are_left_out_and_said() -> None:
     assert [few.said([_image(b"b", "b.png")])[1], small.said([_image(b"abcd")])[1]] == [(), ()]
     assert few.said([_image(b"c", "c.png")])[0][0]["text"].startswith("[image c.png: left out")
     assert small.said([_image(b"abc")])[1][0].data == b"abc"
+
+
+@given(st.lists(st.sampled_from([100, 2_000, 2_001, 7_000]), max_size=60))
+def test_of_many_images_none_is_large(sides: list[int]) -> None:
+    pictures = Pictures(most=30)
+    shown: list[int] = []
+    for number, side in enumerate(sides):
+        header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIB", 13, b"IHDR", 10, side, number)
+        if pictures.said([_image(header)])[1]:
+            shown.append(side)
+
+    assert len(shown) <= 20 or max(shown) <= 2_000
+    assert pictures.left_out == len(sides) - len(shown)
+    assert len(shown) >= min(len(sides), 20)

@@ -4,11 +4,13 @@ events are numbered alike in every run.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
 from docs.book import Book
 from e2e.driver import Server, said
+from fake.pictures import png
 from fake.provider import FakeProvider, calls, cut, partial, status, text, thinking, wait_for
 
 Start = Callable[..., Server]
@@ -186,8 +188,8 @@ def loop(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> Non
 
 
 def shorter(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:
-    """A conversation that grows beyond what a small model takes."""
-    server = start(env={**STEADY, "HAMES_LIMIT_CONTEXT_TOKENS": "2200"})
+    """A conversation that grows beyond what a small model takes; an image, of which it takes none."""
+    server = start(env={**STEADY, "HAMES_LIMIT_CONTEXT_TOKENS": "2200", "HAMES_LIMIT_REQUEST_IMAGES": "0"})
     server.create(workspace, "s9")
     book.call(server, "session/compact", sessionId="s9")
     fake.on("is to be replaced by a summary", text("Goal: read the log. Progress: most of it is read."))
@@ -196,6 +198,12 @@ def shorter(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> No
         part = "\none more line of the log." * 80
         server.finish("s9", server.submit("s9", f"Part {n}:{part}", turnId=f"t{n}"))
     book.events(server, "s9")
+    fake.script(text("I cannot see it."))
+    server.create(workspace, "s11")
+    image = {"type": "image", "mediaType": "image/png", "data": b64encode(png()).decode(), "label": "screen.png"}
+    server.call("turn/submit", sessionId="s11", turnId="t1", input=[*said("What is on it?"), image])
+    server.finish("s11", "t1")
+    book.events(server, "s11", "context.repaired")
 
 
 def lost_owner(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:

@@ -65,6 +65,17 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def connections(pid: int, port: int) -> list[str]:
+    """States of the TCP connections that a process has to a port of 127.0.0.1, those in the making too (proc(5))."""
+    mine = set()
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                mine.add(os.readlink(entry))
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[3] for row in rows if row[2] == f"0100007F:{port:04X}" and f"socket:[{row[9]}]" in mine]
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:

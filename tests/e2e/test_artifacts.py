@@ -13,7 +13,7 @@ import pytest
 
 from e2e.driver import Server
 from e2e.fixtures import of_shared
-from fake.pictures import png
+from fake.pictures import gif, jpeg, png, webp
 from fake.provider import FakeProvider, calls, text
 
 PROMPT = "".join(random.Random(7).choices("abcdefgh ijkl\näöü€😀", k=300_000))
@@ -167,6 +167,10 @@ def test_a_client_gets_a_list_of_artifacts_in_pages(server: Server, workspace: P
     [
         ({"data": "not base64!"}, "input[0].data"),
         ({"data": b64encode(b"no image").decode()}, "input[0].data"),
+        ({"data": b64encode(png()[:-9]).decode()}, "input[0].data"),
+        ({"data": b64encode(jpeg()[:-9]).decode(), "mediaType": "image/jpeg"}, "input[0].data"),
+        ({"data": b64encode(webp()[:-9]).decode(), "mediaType": "image/webp"}, "input[0].data"),
+        ({"data": b64encode(gif()[:-1]).decode(), "mediaType": "image/gif"}, "input[0].data"),
         ({"mediaType": "image/gif"}, "input[0].data"),
         ({"mediaType": "image/bmp"}, "input[0].mediaType"),
         ({"role": "command"}, "input[0].role"),
@@ -178,9 +182,16 @@ def test_an_image_that_is_none_is_refused_by_name(
 ) -> None:
     slot = {"type": "image", "mediaType": "image/png", "data": b64encode(png()).decode(), **change}
 
-    refused = server.refused("turn/submit", sessionId=server.create(workspace), input=[slot])
+    session_id = server.create(workspace)
 
-    assert (refused["code"], refused["data"]["path"]) == (-32602, path)
+    refused = [server.refused("turn/submit", sessionId=session_id, input=[slot])]
+    if path.startswith("input[0].data"):
+        turn = {"input": [{"type": "text", "text": "x"}, slot]}
+        first = server.refused("session/create", workspace=str(workspace), turn=turn)
+        assert (first["code"], first["data"]["path"]) == (-32602, "turn.input[1].data")
+        refused.append(server.refused("turn/steer", sessionId=session_id, input=[slot]))
+
+    assert [(each["code"], each["data"]["path"]) for each in refused] == [(-32602, path)] * len(refused)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ All end-to-end tests check each frame they see; here it is checked that nothing 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from e2e.checks import Stream, check_shape, outline, strict_frame
 from e2e.driver import Server, said
 from e2e.fixtures import Start
+from fake.pictures import png
 from fake.provider import FakeProvider, calls, cut, finish, partial, status, text, thinking, wait_for
 from hames.protocol.events import EVENTS
 from hames.protocol.methods import METHODS, NOTIFICATIONS
@@ -124,13 +126,16 @@ def loop(server: Server, fake: FakeProvider, session_id: str) -> None:
 
 
 def shortened(start: Start, workspace: Path) -> Server:
-    """A conversation that grows beyond what a small model takes."""
-    server = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "2200"})
+    """A conversation that grows beyond what a small model takes, with an image, of which it takes none."""
+    server = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "2200", "HAMES_LIMIT_REQUEST_IMAGES": "0"})
     session_id = server.create(workspace, "s3")
     server.call("session/compact", sessionId=session_id)
     for _ in range(5):
         server.finish(session_id, server.submit(session_id, "word " * 400))
     server.wait_event("context.replaced")
+    image = {"type": "image", "mediaType": "image/png", "data": b64encode(png()).decode()}
+    answer = server.call("turn/submit", sessionId=session_id, input=[*said("look"), image])
+    server.finish(session_id, answer["turn"]["turnId"])
     return server
 
 

@@ -42,6 +42,26 @@ def test_changes_of_one_file_are_made_in_the_order_of_the_calls_whatever_it_is_c
     assert (workspace / "other").read_text().split() == ["0", *"xxxx"]
 
 
+def test_others_are_answered_while_a_large_patch_is_applied(
+    server: Server, workspace: Path, fake: FakeProvider
+) -> None:
+    (workspace / "a").write_text("".join(f"{number}\n" for number in range(40_000)))
+    rows = [row for number in range(40_000) for row in ("@@", f"-{number}", f"+{number}!")]
+    fake.script(calls([("apply_patch", {"patch": patch("*** Update File: a", *rows)})]), text("ok"))
+    session_id = server.create(workspace, tools=["apply_patch"])
+
+    def place_of(type_: str) -> int:
+        return server.wait_for(lambda frame: frame.event is not None and frame.event["type"] == type_).index
+
+    turn_id = server.submit(session_id)
+    started = place_of("tool.started")
+    answered = server.answer_frame(server.send("ping")).index
+    server.finish(session_id, turn_id)
+
+    assert started < answered < place_of("tool.completed")
+    assert (workspace / "a").read_text().startswith("0!\n1!\n")
+
+
 def kept(server: Server, session_id: str) -> str:
     """The handle that the model was told."""
     (data,) = [data for data in completed(server, session_id) if "artifact" in data]

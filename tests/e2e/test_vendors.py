@@ -58,6 +58,10 @@ def test_a_session_goes_from_each_provider_to_the_next_and_back(
         log = server.log("s1")
 
     assert KEY not in str(log)
+    told = [entry["event"]["data"]["repairs"] for entry in log if entry["event"]["type"] == "context.repaired"]
+    assert {repair["code"] for repairs in told for repair in repairs} == {"signed_parts"}
+    counted = [repairs[0]["count"] for repairs in told]
+    assert counted == sorted(set(counted)), "only what is more is told"
 
 
 def test_a_key_goes_to_its_own_host_and_nowhere_else(

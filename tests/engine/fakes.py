@@ -111,7 +111,7 @@ def failed(kind: Any = "model_unavailable", *, retryable: bool = True, retry_aft
 class FakeProvider:
     """Answers from `answers`, one each, then from `otherwise`; `faults` says which request was not sendable."""
 
-    name = "fake"
+    name = signs_as = "fake"
     route: Mapping[str, Any] = {"provider": "fake"}
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ class FakeSandbox:
     """A sandbox that no fake tool uses. It has these `files`, by absolute path; one that is a text is a failure of this
     kind."""
 
-    name = "none"
+    name = signs_as = "none"
     guarantees: Mapping[str, str] = {}
     resolve = replace = None
 
@@ -306,6 +306,7 @@ class FakeWorld:
         self.broken: HarnessFault | None = None
         self.window_tokens: int | None = None
         self.prices: dict[str, Prices] = {}
+        self.answer_tokens: int | None = None
         self.files: Mapping[str, bytes | str] = {}
         self.cwd = "/work"
 
@@ -353,7 +354,14 @@ class FakeWorld:
         sandbox: Any = FakeSandbox(self.files)
         model = snapshot["model"]["model"]
         return Equipment(
-            self.fake, model, sandbox, tools, {"network": "full"}, self.window_tokens, prices=self.prices.get(model)
+            self.fake,
+            model,
+            sandbox,
+            tools,
+            {"network": "full"},
+            self.window_tokens,
+            answer_tokens=self.answer_tokens,
+            prices=self.prices.get(model),
         )
 
     async def aclose(self) -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from engine.kit import SID, Call, FakeTool, Gate, bench, waiting
 from hames.core.conversation import ToolResult
+from hames.engine.calls import LARGE_ARGUMENTS
 from hames.ports import FileChange, ToolContext, ToolOutcome
 from hames.protocol.errors import HarnessFault, Refused, ToolFailed
 
@@ -142,6 +145,24 @@ async def test_a_path_that_is_not_allowed_is_an_error_result() -> None:
         await p.submit()
         assert (await p.finish()).status == "completed"
         assert c.of("tool.completed")[0]["data"]["error"]["kind"] == "outside_workspace"
+
+
+async def test_the_event_loop_goes_on_while_large_arguments_are_looked_at() -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    class Slow(FakeTool):
+        def lock_key(self, arguments: Mapping[str, Any], context: ToolContext) -> str | None:
+            asked.set()
+            assert released.wait(30), "the event loop does not go on"
+            return None
+
+    async with bench(Slow("write", "write")) as (c, p):
+        c.provider.script([Call("write", {"path": "a" * LARGE_ARGUMENTS})])
+        await p.submit()
+        await anyio.to_thread.run_sync(asked.wait, 30)
+        released.set()
+        assert (await p.finish()).status == "completed"
+        assert c.of("tool.completed")[0]["data"]["outcome"] == "ok"
 
 
 async def test_calls_on_one_path_run_in_order_and_others_at_once() -> None:

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from fake.pictures import why_not_decoded
 from hames.core.images import measure
 
 UNSIGNED = "skip_thought_signature_validator"
@@ -245,10 +246,12 @@ def _image(image: Any, at: str) -> None:
     _require(isinstance(image, dict) and set(image) == {"mimeType", "data"}, f"{at}: image {image!r:.100}")
     _require(image["mimeType"] in _IMAGES, f"{at}: Unsupported MIME type: {image['mimeType']}")
     try:
-        measured = measure(b64decode(image["data"], validate=True))
+        data = b64decode(image["data"], validate=True)
     except ValueError as error:
         raise Invalid(f"{at}: an image that is not base64") from error
+    measured = measure(data)
     _require(measured is not None and measured.media_type == image["mimeType"], f"{at}: is no {image['mimeType']}")
+    _require((why := why_not_decoded(data)) is None, f"{at}: Unable to process input image: {why}")
 
 
 def check_schema(schema: Any, at: str) -> None:

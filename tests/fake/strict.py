@@ -16,6 +16,7 @@ import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
+from fake.pictures import why_not_decoded
 from hames.core.images import measure
 
 _MEMBERS = {
@@ -156,12 +157,14 @@ def check_image_url(at: str, url: str) -> None:
     assert found is not None
     _require(len(found[2]) <= MOST_IMAGE_CHARS, f"{at}: an image of {len(found[2])} characters")
     try:
-        image = measure(b64decode(found[2], validate=True))
+        data = b64decode(found[2], validate=True)
     except ValueError as error:
         raise Invalid(f"{at}: an image that is not base64") from error
+    image = measure(data)
     _require(image is not None and image.media_type == found[1], f"{at}: {found[1]} is what {image} is not")
     assert image is not None
     _require(max(image.width, image.height) <= MOST_PIXELS, f"{at}: an image of {image.width} x {image.height}")
+    _require((why := why_not_decoded(data)) is None, f"{at}: Could not process image: {why}")
 
 
 def _check_calls(at: str, message: Mapping[str, Any]) -> set[str]:

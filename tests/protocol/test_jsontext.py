@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hames.protocol.jsontext import MAX_DEPTH, JsonInvalid, clean_text, dumps, escape_separators, loads, parse
+from hames.protocol.jsontext import (
+    MAX_DEPTH,
+    JsonInvalid,
+    clean_text,
+    dumps,
+    escape_separators,
+    loads,
+    parse,
+    repeated_member,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 SCALARS = (
@@ -215,3 +224,40 @@ def test_separators_are_escaped_in_text_that_was_encoded_elsewhere() -> None:
 
     assert not any(separator in text.decode() for separator in "\x85\u2028\u2029")
     assert json.loads(text) == value
+
+
+@given(VALUES)
+def test_what_is_written_has_no_member_twice(value: Any) -> None:
+    assert repeated_member(dumps(value)) is None
+
+
+@given(st.lists(ANY_TEXT, min_size=1, max_size=6, unique_by=clean_text), st.data())
+def test_a_member_that_is_there_twice_is_found_wherever_it_stands(names: list[str], data: st.DataObject) -> None:
+    twice = data.draw(st.sampled_from(names))
+    members = ", ".join(f"{dumps(name).decode()}: {{}}" for name in data.draw(st.permutations([*names, twice])))
+
+    assert repeated_member(f"{{{members}}}".encode()) == clean_text(twice)
+    assert repeated_member(f'{{"a": [1, {{"b": {{{members}}}}}]}}'.encode()) == f"a[1].b.{clean_text(twice)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (b"3", None),
+        (b"[[{}], {}]", None),
+        (b'{"a": {"a": {"a": 1}}}', None),
+        (b'{"a": 1, "A": 2}', None),
+        (b'{"a": 1e400, "b": [2, {"c": 99999999999999999999999999999999999999999999}], "c": 1, "c": 2}', "c"),
+        (b'{"a": 1, "\\u0061": 2}', "a"),
+        (b'{"\\ud800": 1, "\\udfff": 2}', "\ufffd"),
+        (b'{"m": {"n": 1, "n": 2}, "m": {}}', "m"),
+    ],
+)
+def test_names_are_equal_as_they_are_read(text: bytes, place: str | None) -> None:
+    assert repeated_member(text) == place
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1, "a": 01}', b"[" * 200])
+def test_what_is_not_json_is_refused_before_it_is_searched(text: bytes) -> None:
+    with pytest.raises(JsonInvalid):
+        repeated_member(text)

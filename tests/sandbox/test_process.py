@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.sandbox import process
-from hames.sandbox.command import Tail
+from hames.sandbox.command import Command, Tail
 from hames.sandbox.local import LocalSandbox, base_environment
 from hames.sandbox.process import ReaperProcesses
 
@@ -48,6 +48,19 @@ async def test_the_exit_code_is_reported(sandbox: LocalSandbox, script: str, cod
 @anyio_test
 async def test_stdin_is_empty(sandbox: LocalSandbox) -> None:
     assert await shell(sandbox, "cat; readlink /proc/self/fd/0") == b"/dev/null\n"
+
+
+@anyio_test
+async def test_of_a_mute_command_nobody_gets_the_errors(workspace: Path, processes: ReaperProcesses) -> None:
+    cwd = os.open(workspace, os.O_PATH)
+    command = Command(
+        "mute", ("/bin/sh", "-c", "echo told; echo untold >&2; readlink /proc/self/fd/2"), {}, cwd, mute=True
+    )
+
+    result = await processes.run(command, **BOUNDS)
+    os.close(cwd)
+
+    assert result.output == b"told\n/dev/null\n"
 
 
 @anyio_test

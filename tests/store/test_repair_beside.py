@@ -107,12 +107,14 @@ async def test_a_content_that_is_nowhere_is_said_to_be_lost_once_and_is_there_ag
     found = look(disk_world)
     assert (found.findings, found.notes) == ([], ["1 artifacts are lost, as a repair found; events still name them"])
     async with disk_world.open() as store:
-        with pytest.raises(HarnessFault, match="artifact_corrupt"):
-            await store.contents("s-0", [f"a-{report.contents_lost[0].hex()[:32]}"])
+        lost = f"a-{report.contents_lost[0].hex()[:32]}"
+        assert await store.contents("s-0", [lost]) == {}
+        with pytest.raises(HarnessFault, match="was found nowhere by a repair"):
+            await store.read_artifact("s-0", lost, offset=0, length=10)
         await store.commit(
             "s-2", replace(submission("t-1"), input=({"role": "command", "type": "text", "text": data.decode()},))
         ).wait()
-        assert len(await store.contents("s-0", [f"a-{report.contents_lost[0].hex()[:32]}"])) == 1
+        assert await store.contents("s-0", [lost]) == {lost: data}
     assert (look(disk_world).findings, look(disk_world).notes) == ([], [])
 
 

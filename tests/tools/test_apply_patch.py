@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from hames.ports import Sandbox, ToolContext
@@ -200,3 +204,64 @@ async def test_what_cannot_be_put_back_is_named(context: ToolContext, files: Pat
     assert failure.value.message.endswith("could not be put back: b, n.")
     assert (files / "b").read_text() == "X\ny\n"
     assert (files / "a").read_text() == "one\ntwo\nthree\n"
+
+
+class Halting:
+    """`sandbox`, of which every path that is looked up waits in its thread until it is `released` by the event loop."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.asked = threading.Event()
+        self.released = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sandbox, name)
+
+    def resolve(self, path: str) -> str:
+        self.asked.set()
+        assert self.released.wait(30), "the event loop does not go on while a patch is worked out"
+        return self._sandbox.resolve(path)
+
+
+async def test_the_event_loop_goes_on_while_a_patch_is_worked_out(context: ToolContext, files: Path) -> None:
+    sandbox: Any = Halting(context.sandbox)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ApplyPatchTool().run, {"patch": EVERYTHING}, replace(context, sandbox=sandbox))
+        await anyio.to_thread.run_sync(sandbox.asked.wait, 30)
+        sandbox.released.set()
+
+    assert tree(files)["n"] == b"1\n"
+
+
+async def test_the_event_loop_goes_on_while_a_patch_is_taken_apart(call: Call) -> None:
+    """What is wrong stands at its end: to find that is all that the call does."""
+    order: list[str] = []
+
+    async def apply() -> None:
+        with pytest.raises(ToolFailed, match="bad_patch"):
+            await call("apply_patch", patch=patch("*** Update File: a", *["@@", "+"] * 200_000, "end"))
+        order.append("patch")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(apply)
+        for _ in range(4):
+            await anyio.lowlevel.checkpoint()
+        order.append("loop")
+
+    assert order == ["loop", "patch"]
+
+
+async def test_a_patch_that_is_cancelled_while_it_is_worked_out_changes_nothing(
+    context: ToolContext, files: Path
+) -> None:
+    before = tree(files)
+    sandbox: Any = Halting(context.sandbox)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ApplyPatchTool().run, {"patch": EVERYTHING}, replace(context, sandbox=sandbox))
+        await anyio.to_thread.run_sync(sandbox.asked.wait, 30)
+        tasks.cancel_scope.cancel()
+        sandbox.released.set()
+
+    assert tree(files) == before

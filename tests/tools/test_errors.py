@@ -80,6 +80,7 @@ TABLE: list[Row] = [
     *rows("read", ("not_found", {"path": f"artifact:a-{'0' * 32}"}), ("not_found", {"path": "artifact:../x"})),
     *rows("read", ("invalid_arguments", {"path": "text", "offset": 0})),
     *rows("read", ("image_too_large", {"path": "image"}), imageBytes=1024, imagePixels=1),
+    *rows("read", ("broken_image", {"path": "cut"})),
     *rows("read", ("timed_out", {"path": "huge", "offset": 2**40}), searchTimeoutMs=1),
     # write and edit
     *(row for row in of_paths("write", content="x") if row.kind != "not_found"),
@@ -112,6 +113,9 @@ TABLE: list[Row] = [
         ("nothing_to_change", updating(" one")),
     ),
     *rows("apply_patch", ("too_large", {"patch": patch("*** Add File: n", "+" + "x" * 101)}), fileBytes=100),
+    *rows("apply_patch", ("too_large", {"patch": patch("*** Add File: n", *["+"] * 2**19)})),
+    *rows("apply_patch", ("too_large", {"patch": patch(*(f"*** Delete File: {n}" for n in range(2_001)))})),
+    *rows("apply_patch", ("timed_out", {"patch": patch("*** Add File: n", *["+"] * 500_000)}), searchTimeoutMs=1),
     Row("apply_patch", "no_space", updating("-one"), broken=("text",)),
     Row(
         "apply_patch",
@@ -139,6 +143,7 @@ TABLE: list[Row] = [
     *of_paths("view_image"),
     *rows("view_image", ("not_an_image", {"path": "text"}), ("not_a_file", {"path": "dir"})),
     *rows("view_image", ("image_too_large", {"path": "image"}), imagePixels=1),
+    *rows("view_image", ("broken_image", {"path": "cut"})),
     # todo
     *rows("todo", ("invalid_arguments", {"items": [{"text": "a", "status": "done"}]}), ("invalid_arguments", {})),
     # web_fetch and web_search
@@ -152,6 +157,7 @@ TABLE: list[Row] = [
         ("connection_broken", {"url": "{url}/broken"}),
         ("unsupported_type", {"url": "{url}/pdf"}),
         ("offset_past_end", {"url": "{url}/text", "offset": 9_999}),
+        ("broken_image", {"url": "{url}/cut"}),
     ),
     *rows("web_fetch", ("image_too_large", {"url": "{url}/image"}), imagePixels=1),
     *rows("web_fetch", ("timed_out", {"url": "{url}/silent"}), fetchTimeoutMs=100),
@@ -181,6 +187,7 @@ def web() -> Iterator[Web]:
             "/text": answer(b"Error (http_status): 404\n", content_type="text/plain"),
             "/pdf": answer(b"%PDF", content_type="application/pdf"),
             "/image": answer(png(4, 4), content_type="image/png"),
+            "/cut": answer(png(4, 4)[:-9], content_type="image/png"),
             "/loop": redirect("/loop"),
             "/broken": b"nonsense",
             "/silent": lambda connection: connection.recv(1),
@@ -196,6 +203,7 @@ def files(workspace: Path) -> Path:
     (workspace / "text").write_text("one\ntwin\ntwin\n")
     (workspace / "binary").write_bytes(b"\0")
     (workspace / "image").write_bytes(png(4, 4))
+    (workspace / "cut").write_bytes(png(4, 4)[:-9])
     (workspace / "dir").mkdir()
     (workspace / "store").mkdir()
     (workspace / "away").symlink_to("/etc")

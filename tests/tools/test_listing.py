@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake.pictures import png
+from fake.pictures import gif, jpeg, png, webp
+from hames.core.images import Measured
 from hames.core.limits import DEFAULTS
 from hames.ports import ToolContext
 from hames.protocol.errors import ToolFailed
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
+from hames.tools.read import show_image
 from hames.tools.todo import MARKS, TodoTool
 from tools.conftest import BY_NAME, Call
 
@@ -179,6 +181,31 @@ async def test_an_image_is_shown_and_what_is_none_is_not(call: Call, refused: Re
     assert await refused("view_image", path="p", limits={"imagePixels": 2}) == "image_too_large"
     assert await refused("view_image", path="p", limits={"imageBytes": 10}) == "image_too_large"
     assert await refused("view_image", path="none") == "not_found"
+
+
+@anyio_test
+@pytest.mark.parametrize("tool", ["view_image", "read"])
+@pytest.mark.parametrize("whole", [png(30, 20), gif(30, 20), jpeg(30, 20), webp(30, 20)])
+async def test_a_broken_image_is_not_shown(
+    call: Call, refused: Refused, workspace: Path, tool: str, whole: bytes
+) -> None:
+    (workspace / "whole").write_bytes(whole)
+    (workspace / "cut").write_bytes(whole[: len(whole) * 9 // 10])
+
+    assert [image.data for image in (await call(tool, path="whole")).images] == [whole]
+    assert await refused(tool, path="cut") == "broken_image"
+
+
+@anyio_test
+async def test_an_image_that_changes_while_it_is_read_is_not_shown() -> None:
+    class Changing:
+        path, size = "p", len(png())
+
+        async def read_at(self, offset: int, length: int) -> bytes:
+            return png(9, 9)[offset : offset + length]
+
+    with pytest.raises(ToolFailed, match="changed while it was read"):
+        await show_image(Changing(), Measured("image/png", 4, 3), DEFAULTS)
 
 
 ITEMS = st.lists(

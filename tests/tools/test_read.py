@@ -17,6 +17,7 @@ from hames.ports import Sandbox, ToolContext, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
+from hames.tools.page import after_lines
 from hames.tools.read import ReadTool
 from tools.conftest import Call
 
@@ -207,3 +208,10 @@ async def test_an_image_that_no_model_takes_is_not_shown(call: Call, workspace: 
 
     with pytest.raises(ToolFailed, match="image_too_large"):
         await call("read", path="a.png", limits={limit: 39})
+
+
+@given(st.lists(st.sampled_from([b"\n", b"a"])).map(b"".join), st.data())
+def test_a_line_is_found_by_halves_where_it_begins(block: bytes, data: st.DataObject) -> None:
+    lines = data.draw(st.integers(0, block.count(b"\n")))
+
+    assert block[: after_lines(block, lines)] == b"".join(block.splitlines(keepends=True)[:lines])

@@ -48,13 +48,20 @@ class Bed:
 
     def spent_ms(self) -> list[float]:
         """What the model took for each answer since the last look, in milliseconds."""
+        return [seconds * 1000 for seconds in self._kept("/spent")]
+
+    def request_bytes(self) -> list[float]:
+        """How large each request to the model was since the last look."""
+        return self._kept("/sizes")
+
+    def _kept(self, path: str) -> list[float]:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
-            connection.request("GET", "/spent")
-            spent: list[float] = orjson.loads(connection.getresponse().read())
+            connection.request("GET", path)
+            figures: list[float] = orjson.loads(connection.getresponse().read())
         finally:
             connection.close()
-        return [seconds * 1000 for seconds in spent]
+        return figures
 
     def place(self) -> Place:
         """A new place, empty."""

@@ -19,7 +19,7 @@ from hames.bench.driver import BenchFailed, python
 from hames.bench.table import GATES, Figure, Row, broken, judge
 from hames.protocol.errors import HamesError, HarnessFault
 
-COLUMNS = f"{'row':<17}{'figure':>12} {'unit':<10}{'best':>11}{'floor':>11}{'ratio':>8}  {'bound':<14}{'n':>6}  ok"
+COLUMNS = f"{'row':<21}{'figure':>12} {'unit':<10}{'best':>11}{'floor':>11}{'ratio':>8}  {'bound':<14}{'n':>6}  ok"
 
 
 def rows(
@@ -80,14 +80,14 @@ def missed(found: Sequence[Row]) -> list[str]:
 def as_text(row: Row) -> str:
     """One line of the table."""
     if row.value is None:
-        return f"{row.name:<17}{'-':>12} {row.unit:<10}  {row.failure}"
+        return f"{row.name:<21}{'-':>12} {row.unit:<10}  {row.failure}"
     figures = "".join(f"{_number(value):>11}" for value in (row.best, row.floor))
     bound = ""
     if row.bound is not None:
         bound = f"{'<=' if GATES[row.name].most else '>='} {_number(row.bound)}{' x' if row.of == 'ratio' else ''}"
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     ok = {None: "", True: "ok", False: "MISSED"}[row.ok]
-    return f"{row.name:<17}{_number(row.value):>12} {row.unit:<10}{figures}{ratio:>8}  {bound:<14}{row.n:>6}  {ok}"
+    return f"{row.name:<21}{_number(row.value):>12} {row.unit:<10}{figures}{ratio:>8}  {bound:<14}{row.n:>6}  {ok}"
 
 
 def as_json(found: Sequence[Row], *, short: bool, seconds: float) -> dict[str, Any]:

@@ -26,6 +26,15 @@ class Gate:
     most: bool = True
 
 
+WAITS: Mapping[str, str] = {
+    "connect": "for a connection to its provider",
+    "first_byte": "for the first byte of an answer",
+    "stall": "for more of an answer",
+    "retry": "to ask again",
+    "compaction": "for a summary",
+    "tool": "for a command",
+}
+
 GATES: Mapping[str, Gate] = {
     "initialize": Gate("startup", "ms", "spawn to `initialize` answered", 2.0, of="ratio"),
     "session": Gate("startup", "ms", "spawn to a durable session answered", 400),
@@ -41,13 +50,22 @@ GATES: Mapping[str, Gate] = {
     "parallel_rss": Gate("parallel", "MB", "resident memory of the server after these", 90),
     "cancel": Gate("cancel", "ms", "cancel of a running command to the terminal event", 50),
     "cancel_orphans": Gate("cancel", "processes", "of these commands, alive after the terminal event", 0),
+    **{
+        f"{end}_in_{wait}": Gate("waits", "ms", f"{told} {meaning}: to the terminal event, the slowest", 100)
+        for end, told in (("cancel", "cancel of a turn that waits"), ("limit", "end of the time of a turn that waits"))
+        for wait, meaning in WAITS.items()
+    },
     "eof_idle": Gate("eof", "ms", "end of stdin to the end of the process, nothing running", 100),
     "eof_busy_stream": Gate("eof", "ms", "the same while a model answers", 1_000),
     "eof_busy_tool": Gate("eof", "ms", "the same while a command runs", 1_000),
     "replay": Gate("replay", "ms", "100,000 events from the store to wire bytes", 60),
     "replay_pipe": Gate("replay", "ms", "the same from the server, over the pipe"),
     "restart": Gate("restart", "ms", "after kill -9: spawn to 200 turns replayed", 1_000),
-    "long_growth": Gate("long", "x", "the last ten of 1,000 turns against the ten from the 50th on", 1.3),
+    "long_growth": Gate(
+        "long", "x", "the last ten of 1,000 turns against those from the 50th on of a young session", 1.3
+    ),
+    "long_request": Gate("long", "x", "the largest request of these turns against the model's window", 1.0),
+    "long_shorter": Gate("long", "times", "that the context of these turns was made shorter", 2, most=False),
     "long_resume": Gate("long", "ms", "taking that session up after kill -9", 200),
     "open_large": Gate("large", "ms", "open a store of 1,000,000 events and 10,000 sessions", 2.0, of="ratio"),
     "list_large": Gate("large", "ms", "the first page of its sessions", 2.0, of="ratio"),

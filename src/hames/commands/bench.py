@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench`."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help="only these rows, or groups of rows")
-    parser.add_argument("--short", action="store_true", help="fewer repetitions: 20 s instead of 90 s at most")
+    parser.add_argument("--short", action="store_true", help="fewer repetitions: half a minute instead of two at most")
     parser.add_argument(
         "--bound",
         action="append",

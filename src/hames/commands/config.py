@@ -95,9 +95,10 @@ def _list(environ: Mapping[str, str], *, as_json: bool) -> int:
         emit(pretty({"path": str(config_path(environ)), "settings": [_row(name, config) for name in SETTINGS]}))
         return _told_faults(faults)
     lines = [f"# {config_path(environ)}; the environment wins over this file, the file over the defaults\n"]
+    width = max(map(len, SETTINGS))
     for row in (_row(name, config) for name in SETTINGS):
         shown = "-" if row["value"] is None else visible(str(row["value"]))
-        lines.append(f"{row['name']:<30} {shown:<36} {row['source']:<12} {row['environment']}\n")
+        lines.append(f"{row['name']:<{width}} {shown:<36} {row['source']:<12} {row['environment']}\n")
     emit("".join(lines))
     return _told_faults(faults)
 

@@ -55,9 +55,9 @@ def _run(arguments: argparse.Namespace, directory: Path, limits: Mapping[str, in
     finish_cut_repair(directory, limits)
     before = _look(directory, limits, arguments.session)
     if not before.is_mendable:
-        record = {**store_record(before), "exitCode": COMPLETED}
+        record = store_record(before)
         tell({**record, "notes": [*before.notes, "nothing to do"]}, as_json=arguments.json)
-        return COMPLETED
+        return int(record["exitCode"])
     if not arguments.yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or arguments.json:
             raise Refused("invalid_config", "Not a terminal, so nobody can be asked: say --yes to repair the store.")

@@ -109,6 +109,19 @@ def _updated(data: Data) -> str:
     return f"[{', '.join(told)}]"
 
 
+_REPAIRS: Mapping[str, str] = {
+    "signed_parts": "parts of {} answers that only another model understands",
+    "images": "{} images, which are too many",
+    "content_lost": "{} contents that are lost",
+}
+
+
+def _repairs(data: Data) -> str:
+    return ", ".join(
+        _REPAIRS.get(repair["code"], repair["code"] + " {}").format(repair["count"]) for repair in data["repairs"]
+    )
+
+
 def _replaced(data: Data) -> str:
     how = "a summary stands in their place" if "summary" in data else "without a summary"
     return f"[{data['messagesGone']} earlier messages are not sent any more: {how}]"
@@ -135,6 +148,7 @@ _TELLERS: Mapping[str, Callable[[Data], str | None]] = {
     "context.replaced": _replaced,
     "context.kept": lambda data: f"[the context was to be made shorter and was not: {data['reason']}]",
     "context.warning": lambda data: f"[the conversation takes {data['percent']} % of the model's window]",
+    "context.repaired": lambda data: f"[not sent as it was said: {_repairs(data)}]",
     "warning": lambda data: f"[warning: {data['message']}]",
     "turn.completed": lambda data: "[completed]",
     "turn.failed": _failed,

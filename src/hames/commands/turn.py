@@ -75,7 +75,7 @@ async def run_turn(request: Request, config: Config, environ: Mapping[str, str])
             async with local_client(config, environ, client):
                 record = await _Run(request, config, client, streams, showing, stop).run()
         except (CallFailed, HamesError) as error:
-            record = _refused(error, streams, showing)
+            record = _refused(error, request, streams, showing)
         _finish(record, streams, showing)
         await streams.finish()
         tasks.cancel_scope.cancel()
@@ -200,6 +200,17 @@ class _Run:
         return answer["turn"], why
 
 
+_OPTIONS: Mapping[str, str] = {
+    "sessionId": "--id",
+    "title": "--title",
+    "model": "--model",
+    "workspace": "--workspace",
+    "limits.steps": "--steps",
+    "limits.wallTimeMs": "--timeout-ms",
+}
+"""What a person types for a member of a request."""
+
+
 def _about(session: Mapping[str, Any]) -> str:
     return f"session {session['sessionId']}, model {model_name(session['model'])}, in {session['workspace']}"
 
@@ -211,16 +222,25 @@ def _chosen(route: Mapping[str, Any]) -> str:
     return f"no model is configured: {route['model']} at {route.get('baseUrl')} is used"
 
 
-def _refused(error: CallFailed | HamesError, streams: Streams, showing: Showing) -> dict[str, Any]:
+def _refused(error: CallFailed | HamesError, request: Request, streams: Streams, showing: Showing) -> dict[str, Any]:
     """The record of a refusal, which is told to a person too."""
-    streams.note(f"hames: {message_of(error)}")
+    streams.note(f"hames: {_typed(message_of(error), request)}")
     if isinstance(error, HamesError):
         return failure_record(error.message, error.data(), exit_code_of(error.kind), **showing.ids)
-    code = exit_code_of(error.kind, code=error.code)
+    message, code = _typed(error.message, request), exit_code_of(error.kind, code=error.code)
     if error.kind:
-        return failure_record(error.message, error.data, code, **showing.ids)
+        return failure_record(message, error.data, code, **showing.ids)
     data = {"kind": "invalid_config" if code == USAGE else "internal", "details": dict(error.data)}
-    return failure_record(error.message, data, code, **showing.ids)
+    return failure_record(message, data, code, **showing.ids)
+
+
+def _typed(message: str, request: Request) -> str:
+    """`message` with the option that was typed for the member of a request."""
+    for member, option in _OPTIONS.items():
+        if message.startswith(f"params.{member} "):
+            typed = option if member != "sessionId" or request.session_id is None else "--session"
+            return typed + message.removeprefix(f"params.{member}")
+    return message
 
 
 def _finish(record: Mapping[str, Any], streams: Streams, showing: Showing) -> None:

@@ -3,6 +3,7 @@
 Rule 1: which members are taken out follows from the event alone, so every store makes the same bytes of it.
 Rule 2: a reference names its content by the whole SHA-256; equal contents are one artifact.
 Rule 3: what the engine folds is whole again (`whole`): a reference changes nothing that a model is sent.
+Rule 4: of what is lost for good the model is told, in its place: no session ends with a content.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ frame whatever the number of its slots."""
 
 HEAD_BYTES: Final = 1024
 """Of a text's beginning that its reference shows."""
+
+LOST: Final = " lost"
+"""Marks, as a member that no log has, data of which something is lost."""
 
 HEAD_JSON_BYTES: Final = 2 * HEAD_BYTES
 """As JSON: less is shown of what is mostly escapes."""
@@ -211,28 +215,45 @@ def all_references(type_: str, data: Mapping[str, Any]) -> list[Mapping[str, Any
 
 
 def whole(type_: str, data: Mapping[str, Any], contents: Mapping[str, bytes]) -> Mapping[str, Any]:
-    """`data` with what `references` named in its place again: texts as they were, images as bytes."""
+    """`data` with what `references` named in its place again: texts as they were, images as bytes.
+
+    What is not in `contents` is lost: of a text its head is left and a word of the loss, arguments are `{"lost"}`, an
+    image is None, and a document, which only counts whole, is empty; `data` is then marked by `LOST`.
+    """
     changed: dict[str, Any] = {
-        member: contents[data[member]["artifact"]].decode()
+        member: _whole_text(data[member], contents, is_json=member == "arguments")
         for member in _MEMBERS.get(type_, ())
         if isinstance(data.get(member), Mapping)
     }
     member = _DOCUMENTS.get(type_, "")
     if "artifact" in data.get(member, ()):
-        changed[member] = loads(contents[data[member]["artifact"]])
+        document = contents.get(data[member]["artifact"])
+        changed[member] = {} if document is None else loads(document)
     member = _LISTS.get(type_, "")
     if member in data:
         changed[member] = [_whole_slot(slot, contents) for slot in data[member]]
-    return {**data, **changed} if changed else data
+    if not changed:
+        return data
+    named = (each["artifact"] for each in all_references(type_, data))
+    return {**data, **changed, **({} if contents.keys() >= set(named) else {LOST: True})}
 
 
 def _whole_slot(slot: Mapping[str, Any], contents: Mapping[str, bytes]) -> Mapping[str, Any]:
     text, data = slot.get("text"), slot.get("data")
     if isinstance(text, Mapping):
-        return {**slot, "text": contents[text["artifact"]].decode()}
+        return {**slot, "text": _whole_text(text, contents)}
     if isinstance(data, Mapping):
-        return {**slot, "data": contents[data["artifact"]]}
+        return {**slot, "data": contents.get(data["artifact"])}
     return slot
+
+
+def _whole_text(text: Mapping[str, Any], contents: Mapping[str, bytes], *, is_json: bool = False) -> str:
+    found = contents.get(text["artifact"])
+    if found is not None:
+        return found.decode()
+    head = text.get("head", "")
+    lost = f"[Of {text['sizeBytes']} bytes that stood here, only the first {len(head.encode())} are left.]"
+    return dumps({"lost": lost}).decode() if is_json else "\n".join(filter(None, [head, lost]))
 
 
 def size_bytes(text: str | Mapping[str, Any]) -> int:

@@ -27,14 +27,14 @@ LEAST_OUTPUT_TOKENS = 4_096
 MOST_TOKENS = 10**9
 NAME_CHARS = 200
 
-_SUFFIX = re.compile(r"-(?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")
+_SUFFIX = re.compile(r"-(?:latest|[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2})$")
 """The newest of a model, or one of a day: `claude-haiku-4-5-20251001`, `gpt-5-2025-08-07`, `mistral-small-latest`."""
 
 _MAKER = re.compile(r"^.*/")
 """Whose it is, as gateways write it: `anthropic/claude-sonnet-5`."""
 
-_DECIMAL = re.compile(r"\d{1,6}(?:\.\d{1,12})?")
-_CUTOFF = re.compile(r"\d{4}(?:-\d{2}(?:-\d{2})?)?")
+_DECIMAL = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,12})?")
+_CUTOFF = re.compile(r"[0-9]{4}(?:-[0-9]{2}(?:-[0-9]{2})?)?")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 _RATES: Mapping[str, str] = {
@@ -160,10 +160,13 @@ def _card(value: Any, place: str, version: str, digest: str, *, source: Source) 
         _wrong(f"{place}.currency", "must be three capitals, like USD")
     if not isinstance(card["models"], dict):
         _wrong(f"{place}.models", "must be an object")
-    models = {
-        name.lower(): _model(row, f"{place}.models.{name}", identity, currency, source=source)
-        for name, row in card["models"].items()
-    }
+    models: dict[str, ModelFacts] = {}
+    for name, row in card["models"].items():
+        if not 0 < len(name) <= NAME_CHARS:
+            _wrong(f"{place}.models", f"has a name that is not of 1 to {NAME_CHARS} characters: {name[:20]!r}")
+        if name.lower() in models:
+            _wrong(f"{place}.models.{name}", "is there twice: case does not count in the name of a model")
+        models[name.lower()] = _model(row, f"{place}.models.{name}", identity, currency, source=source)
     return _Card(None if hosts is None else frozenset(host.lower() for host in hosts), models)
 
 

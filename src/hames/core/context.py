@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hames.core.artifacts import size_bytes
+from hames.core.artifacts import LOST, size_bytes
 from hames.core.compaction import Group, Replacement
 from hames.core.composition import Composition, shown_change
 from hames.core.conversation import (
@@ -21,13 +21,13 @@ from hames.core.conversation import (
     ToolCall,
     ToolResult,
 )
-from hames.core.cost import add_amounts, usd
 from hames.core.entries import Answer, Said, add_to, round_of
 from hames.core.framing import slot_text
 from hames.core.limits import LIMITS
 from hames.core.pictures import Pictures
 from hames.core.plan import LONGEST_PERIOD, Progress
 from hames.core.prefix import Prefix
+from hames.core.repairs import counts
 from hames.core.session import Event
 
 REPEATED = """\
@@ -53,6 +53,8 @@ class Conversation:
         if replacement is not None:
             self._entries.append(Said(0, 0, replacement.text, ""))
         self._pictures = pictures or Pictures()
+        self.repairs_told: Mapping[str, int] = {}
+        """What the log tells of what is not sent as it was said: see `core/repairs.py`."""
         self._inputs: dict[str, tuple[int, Sequence[Mapping[str, Any]]]] = {}
         self._instructions: dict[str, str] = {}
         self._steers: dict[str, tuple[int, Sequence[Mapping[str, Any]]]] = {}
@@ -99,7 +101,7 @@ class Conversation:
             if groups and groups[-1].seq == entry.seq:  # several steers that were delivered at once
                 before = groups.pop()
                 messages, from_seq = [*before.messages, *messages], min(before.from_seq, from_seq)
-            is_said = entry.seq > 0 and not entry.is_change
+            is_said = entry.seq > 0 and not (entry.is_change or entry.is_note)
             groups.append(Group(entry.seq, from_seq, is_said, entry.turn_id, tuple(messages), is_whole=True))
         return groups
 
@@ -210,6 +212,7 @@ class Conversation:
             return
         answer = self._answering(event)
         answer.text += event.data["text"]
+        answer.is_maimed |= LOST in event.data
         if self.progress is not None:
             self.progress.text = answer.text
 
@@ -223,6 +226,7 @@ class Conversation:
         call = ToolCall(data["callId"], data["providerCallId"], data["tool"], data["arguments"])
         answer = self._answering(event)
         answer.calls.append(call)
+        answer.is_maimed |= LOST in data
         self._calls[call.call_id] = answer
         if self.progress is not None:
             self.progress.open[call.call_id] = call
@@ -230,7 +234,8 @@ class Conversation:
 
     def _on_step_completed(self, event: Event) -> None:
         if self._answer is not None:
-            self._answer.parts = event.data.get("parts", {})
+            # What is signed over a text that is lost would be refused beside another.
+            self._answer.parts = {} if self._answer.is_maimed else event.data.get("parts", {})
         if self.progress is not None:
             paused = event.data.get("stopReason") == "pause"
             self.progress.phase = "called" if self.progress.open else "ask" if paused else "final"
@@ -263,14 +268,22 @@ class Conversation:
 
     def _on_used(self, event: Event) -> None:
         if self.progress is not None:
-            self.progress.cost_usd = add_amounts(self.progress.cost_usd, usd(event.data.get("cost", {})))
+            self.progress.spending = self.progress.spending.told(event.data)
+
+    def _on_model_requested(self, event: Event) -> None:
+        if self.progress is not None:
+            self.progress.spending = self.progress.spending.asked(event.data)
+
+    def _on_retried(self, event: Event) -> None:
+        if self.progress is not None:
+            self.progress.spending = self.progress.spending.retried(event.data)
 
     def _on_loop(self, event: Event) -> None:
         if self.progress is not None:
             self.progress.rounds = []
             self.progress.loops += 1
         if self._keeps(event.seq):
-            self._entries.append(Said(event.seq, event.seq, REPEATED, event.turn_id or ""))
+            self._entries.append(Said(event.seq, event.seq, REPEATED, event.turn_id or "", is_note=True))
 
     def _on_recovered(self, event: Event) -> None:
         if event.data.get("action") == "cut" and self.progress is not None:
@@ -316,6 +329,14 @@ class Conversation:
             text, turn_id = shown_change(event.data), event.turn_id or ""
             self._entries.append(Said(event.seq, event.seq, text, turn_id, is_change=True))
 
+    def _on_repaired(self, event: Event) -> None:
+        self.repairs_told = counts(event.data)
+
+    @property
+    def images_left_out(self) -> int:
+        """Images beyond the limits of what a conversation shows."""
+        return self._pictures.left_out
+
     def _answering(self, event: Event) -> Answer:
         if self._answer is None:
             self._answer = Answer(event.seq, event.turn_id or "", self._keeps(event.seq))
@@ -344,6 +365,8 @@ _HANDLERS = {
     "tool.started": Conversation._on_tool_started,
     "tool.completed": Conversation._on_tool_completed,
     "loop.detected": Conversation._on_loop,
+    "model.requested": Conversation._on_model_requested,
+    "model.retried": Conversation._on_retried,
     "usage.recorded": Conversation._on_used,
     "turn.completed": Conversation._on_ended,
     "turn.failed": Conversation._on_ended,
@@ -351,4 +374,5 @@ _HANDLERS = {
     "log.recovered": Conversation._on_recovered,
     "context.composed": Conversation._on_composed,
     "resources.changed": Conversation._on_resource,
+    "context.repaired": Conversation._on_repaired,
 }

@@ -5,6 +5,8 @@ Rule 2: a token is billed once. What of the counters lies within another is told
 provider without a row is not estimated (AH-USAGE-3).
 Rule 3: what was not reported is not taken for zero: where a counter with a price of its own is missing there is no
 estimate, but a reason (AH-USAGE-5).
+Rule 4: where a limit must hold all the same, what was not told counts as the most it can have been; `most` is never
+less than `estimate`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ MOST_DECIMALS = 30
 """Of an amount that a provider reports: more than any says, so that sums stay exact."""
 
 MOST_AMOUNT = Decimal(10) ** 12
+
+NO_COUNTERS: Mapping[str, int] = {}
 
 
 @record
@@ -71,6 +75,11 @@ class Rates:
     cached_input: Decimal | None = None
     cache_write: Decimal | None = None
     cache_write_long: Decimal | None = None
+
+    def of_input(self) -> tuple[Decimal, ...]:
+        """Those of a token of input, whatever became of it."""
+        given = (self.input, self.cached_input, self.cache_write, self.cache_write_long)
+        return tuple(price for price in given if price is not None)
 
 
 @record
@@ -184,10 +193,10 @@ def micros(amount: str) -> int:
     return int(_EXACT.multiply(Decimal(amount), _MILLION).to_integral_value(ROUND_CEILING))
 
 
-def usd(cost: Mapping[str, Any]) -> str:
-    """What a `cost` of `usage.recorded` says in US dollars: what was estimated, else what was reported, else `0`."""
+def usd(cost: Mapping[str, Any]) -> str | None:
+    """What a `cost` of `usage.recorded` says in US dollars: what was estimated, else what was reported; None if not."""
     found = [cost[kind]["amount"] for kind in ("estimated", "reported") if cost.get(kind, {}).get("currency") == "USD"]
-    return str(found[0]) if found else "0"
+    return str(found[0]) if found else None
 
 
 def usage_facts(
@@ -253,6 +262,59 @@ def estimate(provider: str, counters: Mapping[str, int], prices: Prices | None) 
     for count, price in billed:
         total = _EXACT.add(total, _EXACT.multiply(Decimal(count), price or Decimal(0)))
     return Money(_text(_EXACT.divide(total, _MILLION)), prices.currency)
+
+
+@record
+class Sent:
+    """The most tokens that a request can have had, and those its answer may have had; None: nobody knows."""
+
+    input: int
+    output: int | None
+
+
+def most(
+    provider: str, prices: Prices | None, sent: Sent, counters: Mapping[str, int] = NO_COUNTERS, *, whole: bool = False
+) -> Money | None:
+    """The most that a request can have cost, of which `counters` were reported; None where no most is known.
+
+    What was reported is taken for what it is, all of the input at the dearest price of any, what was not reported as
+    `sent` says. `whole`: as in `usage_facts`.
+    """
+    rule = RULES.get(provider)
+    if rule is None or prices is None:
+        return None
+    tokens, output = _input_told(rule, counters), _output_told(rule, counters, whole=whole or not rule.grows)
+    tokens = sent.input if tokens is None else tokens
+    output = sent.output if output is None else output
+    tiers = (prices.rates,) if prices.above is None else (prices.rates, prices.above)
+    written, long = _first(rule.written, counters), _first(rule.written_long, counters)
+    unpriced = (written and any(rates.cache_write is None for rates in tiers)) or (
+        long and any(rates.cache_write_long is None for rates in tiers)
+    )
+    if output is None or unpriced:
+        return None
+    dearest = max(price for rates in tiers for price in rates.of_input())
+    total = _EXACT.multiply(Decimal(tokens), dearest)
+    total = _EXACT.add(total, _EXACT.multiply(Decimal(output), max(rates.output for rates in tiers)))
+    return Money(_text(_EXACT.divide(total, _MILLION)), prices.currency)
+
+
+def _input_told(rule: Rule, counters: Mapping[str, int]) -> int | None:
+    """All of the input, what was cached included; None where a part of it was not reported."""
+    tokens, cached, written = (_first(names, counters) for names in (rule.input, rule.cached, rule.written))
+    if tokens is None:
+        return None
+    beside = (cached or 0) + max(written or 0, _first(rule.written_long, counters) or 0)
+    if rule.cache == "subset":
+        return max(tokens, beside) + counters.get(rule.tool_input, 0)
+    return None if cached is None or written is None else tokens + beside
+
+
+def _output_told(rule: Rule, counters: Mapping[str, int], *, whole: bool) -> int | None:
+    output = _first(rule.output, counters)
+    if not whole or (output is None and not (rule.omits_zeros and _first(rule.input, counters) is not None)):
+        return None
+    return (output or 0) + counters.get(rule.thoughts, 0)
 
 
 def _grows(provider: str) -> bool:

@@ -26,6 +26,8 @@ class Said:
     images: tuple[Picture, ...] = ()
     is_change: bool = False
     """Nobody said it: it tells of a change beside the conversation."""
+    is_note: bool = False
+    """Nobody said it: it tells of what the model does."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,8 @@ class Answer:
     calls: list[ToolCall] = field(default_factory=list)
     results: dict[str, ToolResult] = field(default_factory=dict)
     parts: Mapping[str, Any] = field(default_factory=dict)
+    is_maimed: bool = False
+    """Of its text or its arguments something is lost."""
 
 
 def add_to(messages: list[Message], entry: Said | Answer) -> None:

@@ -1,7 +1,7 @@
-"""What an image is, by its first bytes: its type and its size in pixels. Nothing is decoded.
+"""What an image is, by its first bytes: its type and its size in pixels; and whether it is whole.
 
-Rule: only what a model may be sent is recognised: a provider that is sent anything else refuses the request, and with
-it every later one of the session.
+Rule: only what a model may be sent is recognised, and nothing is shown that was not checked: a provider that is sent
+anything else refuses the request, and with it every later one of the session.
 """
 
 from __future__ import annotations
@@ -35,6 +35,20 @@ def measure(data: bytes) -> Measured | None:
                 return None
             return Measured(media_type, width, height) if width and height else None
     return None
+
+
+def check(data: bytes, media_type: str) -> None:
+    """Prove that `data` is a whole image of the type, as far as that can be without decoding it. Of a large image it
+    takes a second: not for the event loop.
+
+    Raises:
+        Broken: it is not; the text says what is wrong.
+    """
+    # Here, since few sessions show an image.
+    from hames.core.bitmaps import gif, jpeg, png, webp
+
+    checks = {"image/png": png.check, "image/jpeg": jpeg.check, "image/gif": gif.check, "image/webp": webp.check}
+    checks[media_type](data)
 
 
 def _png(data: bytes) -> tuple[int, int]:

@@ -35,7 +35,7 @@ _TABLE = (
     Limit("toolCalls", 1_000, 100_000, "turn", "tool calls in a turn", minimum=0),
     Limit("wallTimeMs", 3_600_000, 7 * 86_400_000, "turn", "from the first start of a turn to its end"),
     Limit("outputBytes", 4 * 2**20, 4 * 2**20, "turn", "model text and tool output of a turn"),
-    Limit("costMicros", NO_COST_LIMIT, NO_COST_LIMIT, "turn", "known cost of a turn, in millionths of a US dollar"),
+    Limit("costMicros", NO_COST_LIMIT, NO_COST_LIMIT, "turn", "cost of a turn, in millionths of a US dollar"),
     Limit(
         "loopRepeats",
         3,

@@ -10,6 +10,7 @@ from hames.core.conversation import ToolCall
 from hames.core.cost import micros
 from hames.core.limits import DEFAULTS, NO_COST_LIMIT
 from hames.core.records import record
+from hames.core.spending import NOTHING_SPENT, Spending
 
 
 @record
@@ -45,11 +46,16 @@ class TurnBounds:
 
 @record
 class LimitReached:
-    """Which limit, what was configured, what was seen: `limit_exceeded {limit, configured, observed}`."""
+    """Which limit, what was configured, what was seen: `limit_exceeded {limit, configured, observed}`.
+
+    Of a cost: `assumed` is what of it was not told and is counted at its most; `cost_unknown`: not even that is known.
+    """
 
     limit: str
     configured: int
     observed: int
+    assumed: int = 0
+    reason: Literal["cost_unknown"] | None = None
 
 
 @dataclass(slots=True)
@@ -61,7 +67,7 @@ class Progress:
     effect may have begun, by call id with the tool's effect. `partial` holds items that have chunks and no
     end: their kind and text. `severed`: a repair cut the log within the turn. `rounds` are the newest steps that called
     tools, each by what it called and what that gave, since the model was last told that it repeats itself, which it was
-    `loops` times. `cost_usd` is what is known of its cost, as decimal text.
+    `loops` times. `spending` is what its requests cost.
     """
 
     turn_id: str
@@ -81,7 +87,7 @@ class Progress:
     seq: int = 0
     rounds: list[str] = field(default_factory=list)
     loops: int = 0
-    cost_usd: str = "0"
+    spending: Spending = NOTHING_SPENT
 
 
 @record
@@ -164,13 +170,26 @@ def loop_in(rounds: Sequence[str], repeats: int) -> int:
     return 0
 
 
+def cost_reached(progress: Progress, bounds: TurnBounds) -> LimitReached | None:
+    """Whether the limit of the cost forbids one request more: it is used up, or nobody knows whether it is."""
+    if bounds.cost_micros == NO_COST_LIMIT:
+        return None
+    spending = progress.spending.settled()
+    spent, assumed = micros(spending.amount), micros(spending.assumed)
+    if spent >= bounds.cost_micros:
+        return LimitReached("costMicros", bounds.cost_micros, spent, assumed)
+    if not spending.is_bounded:
+        return LimitReached("costMicros", bounds.cost_micros, spent, assumed, "cost_unknown")
+    return None
+
+
 def _reached(progress: Progress, bounds: TurnBounds) -> LimitReached | None:
     if progress.output_bytes > bounds.output_bytes:
         return LimitReached("outputBytes", bounds.output_bytes, progress.output_bytes)
     if progress.cut:
         return LimitReached("toolCalls", bounds.tool_calls, progress.tool_calls)
-    if progress.phase != "final" and (spent := micros(progress.cost_usd)) >= bounds.cost_micros:
-        return LimitReached("costMicros", bounds.cost_micros, spent)
+    if progress.phase != "final" and (reached := cost_reached(progress, bounds)) is not None:
+        return reached
     out_of_steps = progress.phase != "final" and progress.steps >= bounds.steps
     if progress.fallback or (out_of_steps and not bounds.fallback):
         # The fallback request was made (whatever came of it), or may not be made.

@@ -170,12 +170,13 @@ async def _ask(case: Case, name: str) -> Finding:
     from hames.providers import PROVIDERS, ProviderSettings
 
     base_url = str(case.config.provider_url(name))
-    keys = Keys(case.config, case.environ)
     try:
-        await keys.unlock(name)
+        with tempfile.TemporaryDirectory(prefix="hames-doctor-", ignore_cleanup_errors=True) as folder:
+            keys = Keys(case.config, case.environ, Path(folder))
+            await keys.unlock(name)
         key, source = keys.key(name)
     except HamesError as failure:
-        advice = f"Correct the setting {failure.details['setting']}."
+        advice = f"Correct the setting {failure.details.get('setting', f'providers.{name}.apiKeyCommand')}."
         return Finding(f"{name} at {base_url}", (Problem("fail", failure.message, advice),), {"kind": failure.kind})
     seen = f"{name} at {base_url}, {_KEYS.get(source, 'with a key')}"
     details = {"baseUrl": base_url, "hasKey": bool(key)}

@@ -15,6 +15,7 @@ from hames.core.composition import Composition
 from hames.core.context import Conversation
 from hames.core.pictures import Pictures
 from hames.core.plan import Progress, TurnBounds
+from hames.core.repairs import Unsigned
 from hames.core.session import Event
 from hames.core.state import State
 from hames.engine.kept import open_kept
@@ -36,6 +37,9 @@ class Log:
         """Messages of it that were found sendable and cannot change."""
         self.tokens_per_estimate = 1.0
         """What the provider counted of the last request, against what was estimated of it."""
+        self.lost: set[str] = set()
+        """Artifacts that a repair has said to be lost: the model is told of them in their places."""
+        self.unsigned = Unsigned()
         self._store = store
         self._session_id = session_id
         self._limits = limits
@@ -46,6 +50,8 @@ class Log:
     def _begin(self, replacement: Replacement | None) -> Conversation:
         pictures = Pictures(most=self._limits["requestImages"], most_bytes=self._limits["requestImageBytes"])
         self.checked = 0
+        self.lost = set()
+        self.unsigned = Unsigned()
         return Conversation(pictures, replacement)
 
     async def catch_up(self, state: State) -> None:
@@ -68,6 +74,7 @@ class Log:
         self.conversation.apply_all(events)
         if any(event.type == "context.composed" for event in events):
             self.checked = 0  # messages may have gone
+            self.unsigned = Unsigned()
 
     async def _begin_anew(self, state: State) -> None:
         """As a process does that comes to the session after the context was replaced: what both send is equal because
@@ -109,6 +116,7 @@ class Log:
         wanted = [references(event.type, event.data) for event in events]
         missing = set().union(*wanted) - known.keys()
         found = {**known, **await self._store.contents(self._session_id, missing)} if missing else known
+        self.lost |= missing - found.keys()
         return [
             replace(event, data=whole(event.type, event.data, found)) if names else event
             for event, names in zip(events, wanted, strict=True)
@@ -133,7 +141,6 @@ class Attempt:
         live: Live,
         state: State,
         snapshot: Mapping[str, Any],
-        equipment: Equipment,
         limits: Mapping[str, int],
     ) -> None:
         turn = state.turns[turn_id]
@@ -143,7 +150,8 @@ class Attempt:
         self.live = live
         self.state = state
         self.snapshot = snapshot
-        self.equipment = equipment
+        self.equipment: Equipment
+        self._assurance: Mapping[str, Any] = {}
         self.limits = limits
         self.bounds = TurnBounds.of(snapshot["limits"], turn.limits)
         self.ended = False
@@ -160,6 +168,11 @@ class Attempt:
         self.log = log
         self._pending: list[Pending] = []
         self._known = 0
+
+    def equip(self, equipment: Equipment) -> None:
+        """Have what it works with: without it, it can only be ended."""
+        self.equipment = equipment
+        self._assurance = equipment.assurance
 
     @property
     def conversation(self) -> Conversation:
@@ -230,7 +243,7 @@ class Attempt:
         await self.flush()
         if self.may_still_run:
             ending = replace(ending, forced=True, may_still_run=tuple(self.may_still_run))
-        command = EndTurn(self.fence, self.turn_id, ending, drafts, self.equipment.assurance)
+        command = EndTurn(self.fence, self.turn_id, ending, drafts, self._assurance)
         self.ended = (await self._commit(command)).ended
         return self.ended
 

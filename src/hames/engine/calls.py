@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from hames.core.commands import Draft
@@ -31,6 +32,10 @@ from hames.protocol.jsontext import clean_text
 
 ERROR_MARK = "Error ("
 """How the result of a call that failed begins, and no other does: not every provider has a place for that."""
+
+LARGE_ARGUMENTS = 4 * 1024
+"""Characters of arguments that are looked at in a thread: a tool may have to understand all of them, to know the files
+that they name, and everybody else would wait for that."""
 
 SLACK_S = 1.0
 """Beyond a tool's own bounds (grace and reaping), until it is taken for deaf and abandoned."""
@@ -54,6 +59,18 @@ class _Running:
     recorded: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """A call that may be run: `keys` are those of its locks."""
+
+    tool: Tool
+    arguments: Mapping[str, Any]
+    context: ToolContext
+    output: _Output
+    keys: tuple[str, ...]
+    summary: str
+
+
 async def run_calls(attempt: Attempt, step: RunTools, tasks: TaskGroup) -> None:
     """Run them to their results. `tasks` outlives the turn: an abandoned call ends there.
 
@@ -65,7 +82,7 @@ async def run_calls(attempt: Attempt, step: RunTools, tasks: TaskGroup) -> None:
         error = {"kind": "limit_exceeded", "limit": "toolCalls", "configured": limit}
         text = f"Not run: the limit of {limit} tool calls in a turn is reached."
         attempt.record(_completed(call, "not_run", text, error=error))
-    running = _prepare(attempt, step.calls)
+    running = await _prepare(attempt, step.calls)
     await attempt.flush()
     for one in running:
         tasks.start_soon(_run, one, attempt)
@@ -84,37 +101,19 @@ async def run_calls(attempt: Attempt, step: RunTools, tasks: TaskGroup) -> None:
             raise one.outcome
 
 
-def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
+async def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
     """Check each call; record the start of those that are sound, and the failure of the others."""
     tools = {tool.spec.name: tool for tool in attempt.equipment.tools}
+    looked = [await _look(attempt, call, tools) for call in calls]
     running: list[_Running] = []
     last: dict[str, _Running] = {}
-    for call in calls:
-        try:
-            tool = tools.get(call.tool)
-            if tool is None:
-                known = ", ".join(sorted(tools))
-                raise ToolFailed("unknown_tool", f"There is no tool of this name; there are: {known or 'none'}.")
-            arguments = check_arguments(tool.spec, call.arguments)
-            output = _Output(attempt, call)
-            context = ToolContext(
-                attempt.session_id,
-                attempt.turn_id,
-                call.call_id,
-                attempt.equipment.sandbox,
-                attempt.limits,
-                output.add,
-                attempt.spool,
-                attempt.open_kept,
-            )
-            lock = tool.lock_key(arguments, context)
-        except ToolFailed as failed:
-            attempt.record(_failed(call, failed))
+    for call, seen in zip(calls, looked, strict=True):
+        if isinstance(seen, ToolFailed):
+            attempt.record(_failed(call, seen))
             continue
-        keys = (lock,) if isinstance(lock, str) else lock or ()
-        after = tuple(last[key].done for key in keys if key in last)
-        one = _Running(call, tool, arguments, context, output, after)
-        last.update(dict.fromkeys(keys, one))
+        after = tuple(last[key].done for key in seen.keys if key in last)
+        one = _Running(call, seen.tool, seen.arguments, seen.context, seen.output, after)
+        last.update(dict.fromkeys(seen.keys, one))
         running.append(one)
         attempt.record(
             Draft(
@@ -122,14 +121,46 @@ def _prepare(attempt: Attempt, calls: tuple[ToolCall, ...]) -> list[_Running]:
                 {
                     "callId": call.call_id,
                     "tool": call.tool,
-                    "effect": tool.effect,
-                    "summary": clean_text(tool.summary(arguments))[:200],
+                    "effect": seen.tool.effect,
+                    "summary": seen.summary,
                     "grant": "session.tools",
                     "disposition": "allowed",
                 },
             )
         )
     return running
+
+
+async def _look(attempt: Attempt, call: ToolCall, tools: Mapping[str, Tool]) -> _Sound | ToolFailed:
+    """What the call is about, or why it cannot be run."""
+    tool = tools.get(call.tool)
+    if tool is None:
+        known = ", ".join(sorted(tools))
+        return ToolFailed("unknown_tool", f"There is no tool of this name; there are: {known or 'none'}.")
+    output = _Output(attempt, call)
+    context = ToolContext(
+        attempt.session_id,
+        attempt.turn_id,
+        call.call_id,
+        attempt.equipment.sandbox,
+        attempt.limits,
+        output.add,
+        attempt.spool,
+        attempt.open_kept,
+    )
+    if len(call.arguments) < LARGE_ARGUMENTS:
+        return _checked(call, tool, output, context)
+    return await anyio.to_thread.run_sync(_checked, call, tool, output, context, abandon_on_cancel=True)
+
+
+def _checked(call: ToolCall, tool: Tool, output: _Output, context: ToolContext) -> _Sound | ToolFailed:
+    try:
+        arguments = check_arguments(tool.spec, call.arguments)
+        lock = tool.lock_key(arguments, context)
+        summary = clean_text(tool.summary(arguments))[:200]
+    except ToolFailed as failed:
+        return failed
+    return _Sound(tool, arguments, context, output, (lock,) if isinstance(lock, str) else lock or (), summary)
 
 
 async def _run(one: _Running, attempt: Attempt) -> None:

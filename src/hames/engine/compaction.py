@@ -25,7 +25,7 @@ from hames.core.usage import input_tokens
 from hames.engine.attempt import Attempt
 from hames.engine.composing import composed_anew
 from hames.engine.ids import new_id
-from hames.engine.usage import usage_drafts
+from hames.engine.usage import Asked, asked_of, usage_drafts
 from hames.ports import ModelLimits, ProviderFailed
 
 WARNING_PERCENT = 80
@@ -99,7 +99,7 @@ async def _replace(attempt: Attempt, request: ModelRequest, step: int, trigger: 
         return await _keep(attempt, trigger, "There is nothing that could be left out.")
     # How much is to go says nothing of how much the model can be shown of it.
     shown = window if trigger == "overflow" else attempt.equipment.window_tokens or GUESSED_WINDOW
-    summary, why = await _summary(attempt, request, cut, step, shown)
+    summary, why = await _summary(attempt, request, cut, step, shown, trigger)
     if summary is None and trigger != "overflow":
         return await _keep(attempt, trigger, why)
     gone = sum(len(group.messages) for group in cut.gone)
@@ -137,19 +137,21 @@ async def _keep(attempt: Attempt, trigger: Trigger, why: str) -> bool:
     return False
 
 
-async def _summary(attempt: Attempt, request: ModelRequest, cut: Cut, step: int, window: int) -> tuple[str | None, str]:
+async def _summary(
+    attempt: Attempt, request: ModelRequest, cut: Cut, step: int, window: int, trigger: Trigger
+) -> tuple[str | None, str]:
     """What the model makes of what goes; None when it makes nothing, and why."""
     asked = request_for_summary(request.system, request.model, cut.gone, most_tokens=window)
-    request_id = new_id("m")
+    tried = asked_of(attempt, asked, new_id("m"), 1)
     requested = {
         "step": step,
-        "modelRequestId": request_id,
-        "tryNumber": 1,
+        **tried.data(attempt),
         "provider": attempt.equipment.provider.name,
         "model": asked.model,
         "requestDigest": request_digest(asked),
         "messages": len(asked.messages),
         "purpose": "summary",
+        "trigger": trigger,
     }
     attempt.record(Draft("model.requested", requested))
     await attempt.flush()
@@ -159,9 +161,9 @@ async def _summary(attempt: Attempt, request: ModelRequest, cut: Cut, step: int,
     try:
         reply = await attempt.equipment.provider.stream(asked, _unseen, bounds)
     except ProviderFailed as failure:
-        _record_usage(attempt, failure, request_id)
+        _record_usage(attempt, failure, tried)
         return None, f"The request for a summary failed: {failure.message}"
-    _record_usage(attempt, reply, request_id)
+    _record_usage(attempt, reply, tried)
     if not reply.text.strip() or reply.stop not in ("stop", "length"):
         return None, f"The model gave no summary: its answer ended with {reply.stop!r}."
     summary = reply.text.strip()
@@ -170,8 +172,8 @@ async def _summary(attempt: Attempt, request: ModelRequest, cut: Cut, step: int,
     return summary, ""
 
 
-def _record_usage(attempt: Attempt, answered: Reply | ProviderFailed, request_id: str) -> None:
-    if drafts := usage_drafts(attempt, answered, request_id=request_id, number=1):
+def _record_usage(attempt: Attempt, answered: Reply | ProviderFailed, tried: Asked) -> None:
+    if drafts := usage_drafts(attempt, answered, tried):
         attempt.record(*drafts)
 
 

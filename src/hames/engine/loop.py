@@ -6,7 +6,7 @@ Rule 1: what happens next is decided in `core/plan.py`, not here. Rule 2: a turn
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
 import anyio
 from anyio.abc import TaskGroup
@@ -62,15 +62,23 @@ async def _complete(attempt: Attempt, text: str, *drafts: Draft) -> None:
 
 def limit_ending(reached: LimitReached, text: str | None) -> Ending:
     """`failed` at a limit, which is named (AH-LIFE-4)."""
-    fault = HarnessFault(
-        "limit_exceeded",
-        f"The limit {reached.limit} of {reached.configured} was reached.",
-        retryable=False,
-        limit=reached.limit,
-        configured=reached.configured,
-        observed=reached.observed,
-    )
-    return failure_ending(fault, text)
+    message = f"The limit {reached.limit} of {reached.configured} was reached."
+    seen: dict[str, Any] = {
+        "limit": reached.limit,
+        "configured": reached.configured,
+        "observed": reached.observed,
+    }
+    if reached.assumed:
+        seen["assumed"] = reached.assumed
+        message += f" {reached.assumed} of {reached.observed} were not told by the provider, and count at their most."
+    if reached.reason is not None:
+        seen["reason"] = reached.reason
+        message = (
+            f"The limit {reached.limit} of {reached.configured} cannot be kept: the provider did not tell what a "
+            "request used, and no most of an answer is known. Leave the limit out, or give `outputTokens` of the model "
+            "in the file that the setting modelsFile names."
+        )
+    return failure_ending(HarnessFault("limit_exceeded", message, retryable=False, **seen), text)
 
 
 def failure_ending(failure: HamesError, text: str | None) -> Ending:

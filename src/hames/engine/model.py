@@ -7,7 +7,7 @@ refusal is never repeated. Rule 3: no try changes route, model or credential (AH
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import anyio
 
@@ -15,6 +15,7 @@ from hames.core.commands import Draft
 from hames.core.conversation import ModelRequest, Reply, ToolCall, history_faults
 from hames.core.plan import AskModel, LimitReached
 from hames.core.records import record
+from hames.core.repairs import counts, is_more, repairs_data
 from hames.core.request import compose, request_digest, system_prompt
 from hames.core.retry import retry_delay_ms
 from hames.engine.answer import Answer
@@ -23,7 +24,7 @@ from hames.engine.beside import beside
 from hames.engine.compaction import keep_within, learn, make_room
 from hames.engine.composing import prepare_context
 from hames.engine.ids import new_id
-from hames.engine.usage import usage_drafts
+from hames.engine.usage import Asked, asked_of, out_of_money, usage_drafts
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HamesError, HarnessFault
 
@@ -44,8 +45,18 @@ class Answered:
     paused: bool
 
 
+@dataclass(slots=True)
+class _Tries:
+    """How often a request was sent, how long was waited in between, and whether it was made shorter."""
+
+    request_id: str
+    number: int = 0
+    waited_ms: int = 0
+    shortened: bool = False
+
+
 async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached:
-    """Ask until there is a whole answer, or the turn's output limit cuts it off.
+    """Ask until there is a whole answer, or a limit of the turn cuts it off or forbids to ask again.
 
     Raises:
         ProviderFailed: no try succeeded, or the answer is not usable.
@@ -55,29 +66,27 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
     request = _request(attempt, step)
     if await keep_within(attempt, request, step.step):
         request = _request(attempt, step)
-    request_id = new_id("m")
-    number = waited_ms = 0
-    shortened = False
+    tries = _Tries(new_id("m"))
     while True:
-        number += 1
-        await _announce(attempt, step, request, request_id, number)
+        tries.number += 1
+        asked = asked_of(attempt, request, tries.request_id, tries.number)
+        if (out := await out_of_money(attempt)) is not None:
+            return out
+        await _announce(attempt, step, request, asked)
         scope = anyio.CancelScope()
         answer = Answer(attempt, step.step, attempt.state.seq, scope.cancel)
         try:
             reply = await _one_try(attempt, request, answer, scope)
         except ProviderFailed as failure:
-            delay_ms = _delay_ms(attempt, failure, number, waited_ms)
-            _record_failure(attempt, answer, failure, request_id, number, delay_ms)
-            if failure.kind == "context_overflow" and not shortened:
-                shortened = await make_room(attempt, request, step.step)
-                if shortened:
+            _record_failure(attempt, answer, failure, asked)
+            if failure.kind == "context_overflow" and not tries.shortened:
+                tries.shortened = await make_room(attempt, request, step.step)
+                if tries.shortened:
                     request = _request(attempt, step)
                     continue
-            if delay_ms is None:
-                raise
-            waited_ms += delay_ms
-            attempt.live.enter("retry_wait")
-            await anyio.sleep(delay_ms / 1000)
+            reached = await _wait_to_retry(attempt, failure, asked, tries)
+            if reached is not None:
+                return reached
             continue
         except anyio.get_cancelled_exc_class():
             # What was said so far is kept: the next turn can go on from it. Who takes the turn over asks again.
@@ -92,7 +101,7 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
             attempt.record(*answer.cut("limit_exceeded", in_context=False))
             return answer.reached
         learn(attempt, request, reply)
-        return _answered(attempt, step, reply, answer, request_id, number)
+        return _answered(attempt, step, reply, answer, asked)
 
 
 def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
@@ -113,24 +122,34 @@ def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
     if faults:
         raise HarnessFault("internal", "the history is not sendable", boundary="integration", faults=faults[:10])
     attempt.log.checked = attempt.conversation.settle()
+    _tell_repairs(attempt, request)
     return request
 
 
-async def _announce(attempt: Attempt, step: AskModel, request: ModelRequest, request_id: str, number: int) -> None:
+def _tell_repairs(attempt: Attempt, request: ModelRequest) -> None:
+    log, conversation = attempt.log, attempt.conversation
+    route = (attempt.equipment.provider.signs_as, request.model)
+    signed_parts = log.unsigned.count(request.messages, route, log.checked)
+    data = repairs_data(signed_parts=signed_parts, images=conversation.images_left_out, lost=log.lost)
+    if is_more(data, conversation.repairs_told):
+        attempt.record(Draft("context.repaired", data))
+        conversation.repairs_told = counts(data)
+
+
+async def _announce(attempt: Attempt, step: AskModel, request: ModelRequest, asked: Asked) -> None:
     """Durable before the request: what is asked, of whom, and which try this is."""
     requested = Draft(
         "model.requested",
         {
             "step": step.step,
-            "modelRequestId": request_id,
-            "tryNumber": number,
+            **asked.data(attempt),
             "provider": attempt.equipment.provider.name,
             "model": request.model,
             "requestDigest": request_digest(request, attempt.conversation.prefix),
             "messages": len(request.messages),
         },
     )
-    if number == 1:
+    if asked.number == 1:
         data: dict[str, object] = {"step": step.step}
         if step.fallback:
             data["fallback"] = True
@@ -151,50 +170,55 @@ async def _one_try(attempt: Attempt, request: ModelRequest, answer: Answer, scop
     return None if answer.over else reply
 
 
-def _delay_ms(attempt: Attempt, failure: ProviderFailed, number: int, waited_ms: int) -> int | None:
-    if not failure.retryable or number > attempt.limits["retries"]:
+async def _wait_to_retry(attempt: Attempt, failure: ProviderFailed, asked: Asked, tries: _Tries) -> LimitReached | None:
+    """Wait as long as it takes until the same is sent again; not for a limit that would forbid it then.
+
+    Raises:
+        ProviderFailed: `failure`, where it is not to be sent again.
+    """
+    delay_ms = _delay_ms(attempt, failure, tries)
+    if delay_ms is None:
+        raise failure
+    tried = {"modelRequestId": asked.request_id, "tryNumber": asked.number}
+    error = {"message": failure.message, **failure.data()}
+    attempt.record(Draft("model.retried", {**tried, "delayMs": delay_ms, "error": error}))
+    if (reached := await out_of_money(attempt)) is not None:
+        return reached
+    tries.waited_ms += delay_ms
+    attempt.live.enter("retry_wait")
+    await anyio.sleep(delay_ms / 1000)
+    return None
+
+
+def _delay_ms(attempt: Attempt, failure: ProviderFailed, tries: _Tries) -> int | None:
+    if not failure.retryable or tries.number > attempt.limits["retries"]:
         return None
     return retry_delay_ms(
-        number,
+        tries.number,
         base_ms=attempt.limits["retryBaseMs"],
         retry_after_ms=failure.retry_after_ms,
         jitter=random.random(),
-        waited_ms=waited_ms,
+        waited_ms=tries.waited_ms,
         budget_ms=attempt.limits["retryWaitMs"],
     )
 
 
-def _record_failure(
-    attempt: Attempt,
-    answer: Answer,
-    failure: ProviderFailed,
-    request_id: str,
-    number: int,
-    delay_ms: int | None,
-) -> None:
+def _record_failure(attempt: Attempt, answer: Answer, failure: ProviderFailed, asked: Asked) -> None:
     shown = answer.item_ids()
     drafts = answer.cut("model_failed", in_context=False)
     if shown:
-        data = {"modelRequestId": request_id, "tryNumber": number, "itemIds": shown, "cause": failure.kind}
-        drafts.append(Draft("model.discarded", data))
-    drafts += usage_drafts(attempt, failure, request_id=request_id, number=number)
-    if delay_ms is not None:
-        error = {"message": failure.message, **failure.data()}
-        drafts.append(
-            Draft(
-                "model.retried",
-                {"modelRequestId": request_id, "tryNumber": number, "delayMs": delay_ms, "error": error},
-            )
-        )
+        tried = {"modelRequestId": asked.request_id, "tryNumber": asked.number}
+        drafts.append(Draft("model.discarded", {**tried, "itemIds": shown, "cause": failure.kind}))
+    drafts += usage_drafts(attempt, failure, asked)
     if drafts:
         attempt.record(*drafts)
 
 
-def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, request_id: str, number: int) -> Answered:
+def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, asked: Asked) -> Answered:
     calls = () if step.fallback else _own_ids(reply.calls)
     bad = None if step.fallback else _unusable(reply, calls)
     drafts = answer.whole(reply) if bad is None else answer.cut(bad.kind, in_context=True)
-    drafts += usage_drafts(attempt, reply, request_id=request_id, number=number)
+    drafts += usage_drafts(attempt, reply, asked)
     if bad is not None:
         attempt.record(*drafts)
         raise bad
@@ -211,7 +235,7 @@ def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, re
         )
         for call in calls
     ]
-    data: dict[str, object] = {"step": step.step, "modelRequestId": request_id, "stopReason": reply.stop}
+    data: dict[str, object] = {"step": step.step, "modelRequestId": asked.request_id, "stopReason": reply.stop}
     told = {"rawStopReason": reply.raw_stop, "responseModel": reply.model, "responseId": reply.response_id}
     data |= {name: value for name, value in told.items() if value is not None}
     if reply.parts and not step.fallback:

@@ -28,6 +28,7 @@ from hames.core.commands import (
 )
 from hames.core.digests import canonical_digest
 from hames.core.state import State, Turn
+from hames.engine.asking import Preparing, begin
 from hames.engine.ids import new_id
 from hames.engine.live import Live
 from hames.engine.usage import refuse_unpriced
@@ -63,6 +64,7 @@ class Service:
         self.store = store
         self.world = world
         self.stopping = False
+        self.preparing = Preparing()
         self.owner_listeners: set[Callable[[str, Owner | None], None]] = set()
         self._tasks = tasks
         self._report = report
@@ -112,6 +114,11 @@ class Service:
 
     # --- admission ----------------------------------------------------------------------------------------
 
+    async def unlock(self, model: str | None) -> None:
+        """Have at hand what asking a model needs: see `ports.World.unlock`."""
+        async with self.preparing.wait():
+            await self.world.unlock(model)
+
     async def create(
         self, wish: Mapping[str, Any], *, session_id: str, digest: str, by: By, turn: SubmitTurn | None
     ) -> Committed:
@@ -120,7 +127,7 @@ class Service:
         store = await self.opened()
         key = wish.get("idempotencyKey")
         try:
-            await self.world.unlock(wish.get("model"))
+            await self.unlock(wish.get("model"))
             await self.world.prove(wish.get("sandbox"))
             snapshot = self.world.snapshot(wish)
             refuse_unpriced(self.world, snapshot["model"], snapshot["limits"], turn.limits if turn else {})
@@ -142,6 +149,7 @@ class Service:
                 turn=turn,
             ),
         )
+        begin()
         session_id = committed.reply.session_id or session_id
         try:
             await self._hold_against_world(await self.load(session_id))
@@ -173,7 +181,7 @@ class Service:
         if model is None:
             return await self.commit(session_id, UpdateSession(title, by))
         loaded = await self.load(session_id)
-        await self.world.unlock(model)
+        await self.unlock(model)
         route = self.world.route(model)
         refuse_unpriced(self.world, route, loaded.snapshot["limits"])
         digest = canonical_digest({**loaded.snapshot, "model": route})
@@ -197,7 +205,7 @@ class Service:
             loaded = await self.load(session_id)
             route = loaded.state.effective(loaded.snapshot)["model"]
             try:
-                await self.world.unlock(route["provider"])
+                await self.unlock(route["provider"])
                 refuse_unpriced(self.world, route, command.limits)
             except Refused as refusal:
                 return await self._repeated(session_id, replace(command, only_repeat=True), refusal)
@@ -310,7 +318,7 @@ class Service:
                 fields=[{"member": "snapshotDigest", "recorded": loaded.state.snapshot_digest, "found": digest}],
             )
         snapshot = loaded.state.effective(loaded.snapshot)
-        await self.world.unlock(snapshot["model"]["provider"])
+        await self.unlock(snapshot["model"]["provider"])
         await self.world.prove(snapshot["sandbox"]["backend"])
         mismatches = self.world.mismatches(snapshot)
         if mismatches:
@@ -435,11 +443,13 @@ class Service:
         self.stopping = True
         workers = [worker for worker in self._workers.values() if not worker.done.is_set() and not worker.retire()]
         if mode == "cancel":
+            self.preparing.cancel()
             async with anyio.create_task_group() as letting_go:
                 for worker in workers:
                     letting_go.start_soon(self._let_go, worker, by, cause)
         for worker in workers:
             await worker.done.wait()
+        await self.preparing.end()
         # A store that fails now frees nothing; that this process is gone will be seen by its lock.
         with suppress(HamesError):
             await self.store.release_all()

@@ -1,4 +1,4 @@
-"""The fact of what a try used and cost, and who may be held to a limit of it."""
+"""The fact of what a try used and cost or can have cost, and who may be held to a limit of it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,65 @@ from collections.abc import Mapping
 from typing import Any
 
 from hames.core.commands import Draft
-from hames.core.conversation import Reply
-from hames.core.cost import usage_facts
+from hames.core.compaction import CHARS_PER_TOKEN, request_tokens
+from hames.core.conversation import ModelRequest, Reply
+from hames.core.cost import Sent, most, usage_facts
 from hames.core.limits import NO_COST_LIMIT
+from hames.core.plan import LimitReached, cost_reached
+from hames.core.records import record
 from hames.engine.attempt import Attempt
 from hames.ports import ProviderFailed, World
 from hames.protocol.errors import Refused
 
 
-def usage_drafts(attempt: Attempt, answered: Reply | ProviderFailed, *, request_id: str, number: int) -> list[Draft]:
-    """What try `number` of a request used, as the provider reported it; nothing where it reported nothing."""
+@record
+class Asked:
+    """A try of a request. `sent` is what it can come to at most; None where no limit of the cost asks for it."""
+
+    request_id: str
+    number: int
+    sent: Sent | None
+
+    def data(self, attempt: Attempt) -> dict[str, Any]:
+        """What stands of it in `model.requested`."""
+        known = {"modelRequestId": self.request_id, "tryNumber": self.number}
+        return {**known, **self.at_most(attempt, {}, whole=False)}
+
+    def at_most(self, attempt: Attempt, counters: Mapping[str, int], *, whole: bool) -> dict[str, Any]:
+        """`costAtMost`, where it is asked for and known."""
+        if self.sent is None:
+            return {}
+        equipment = attempt.equipment
+        money = most(equipment.provider.name, equipment.prices, self.sent, counters, whole=whole)
+        return {} if money is None or money.currency != "USD" else {"costAtMost": money.published()}
+
+
+def asked_of(attempt: Attempt, request: ModelRequest, request_id: str, number: int) -> Asked:
+    """Try `number` of `request`, which is about to be sent."""
+    if attempt.bounds.cost_micros == NO_COST_LIMIT:
+        return Asked(request_id, number, None)
+    # A token is at least a byte, and estimates take so many bytes for one.
+    tokens = request_tokens(request) * CHARS_PER_TOKEN
+    return Asked(request_id, number, Sent(tokens, request.max_output_tokens or attempt.equipment.answer_tokens))
+
+
+async def out_of_money(attempt: Attempt) -> LimitReached | None:
+    """Whether the turn may make no further request for what it cost so far."""
+    if attempt.bounds.cost_micros == NO_COST_LIMIT:
+        return None
+    await attempt.flush()
+    return cost_reached(attempt.progress, attempt.bounds)
+
+
+def usage_drafts(attempt: Attempt, answered: Reply | ProviderFailed, asked: Asked) -> list[Draft]:
+    """What a try used, as the provider reported it; nothing where it reported nothing."""
     if answered.usage is None and answered.cost is None:
         return []
     equipment, counters = attempt.equipment, answered.usage or {}
-    data = {
-        "modelRequestId": request_id,
-        "tryNumber": number,
+    whole = isinstance(answered, Reply)
+    data: dict[str, Any] = {
+        "modelRequestId": asked.request_id,
+        "tryNumber": asked.number,
         "provider": equipment.provider.name,
         "model": equipment.model,
         "counters": counters,
@@ -30,9 +73,11 @@ def usage_drafts(attempt: Attempt, answered: Reply | ProviderFailed, *, request_
             counters,
             prices=equipment.prices,
             reported=answered.cost,
-            whole=isinstance(answered, Reply),
+            whole=whole,
         ),
     }
+    if "costReason" in data:
+        data |= asked.at_most(attempt, counters, whole=whole)
     return [Draft("usage.recorded", data)]
 
 

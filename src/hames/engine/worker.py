@@ -20,7 +20,7 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from hames.core.commands import EndTurn, StartTurn
+from hames.core.commands import StartTurn
 from hames.core.state import State
 from hames.core.times import epoch_ms
 from hames.engine.attempt import Attempt, Log
@@ -30,7 +30,6 @@ from hames.engine.loop import (
     end_at_deadline,
     end_cancelled,
     end_failed,
-    failure_ending,
     heartbeats,
     run_turn,
 )
@@ -323,14 +322,6 @@ class Worker:
             Refused: `lease_lost`: another process has the session, and writes the terminal.
         """
         assert state.running is not None
-        snapshot = state.effective(loaded.snapshot)
-        try:
-            equipment = await self._equip(snapshot)
-        except HamesError as failure:
-            # What the session was promised cannot be had now: the turn says so, and the session lives.
-            command = EndTurn(lease.fence, state.running, failure_ending(failure, None))
-            await self._log.take(await self._store.commit(self.session_id, command).wait())
-            return
         attempt = Attempt(
             store=self._store,
             session_id=self.session_id,
@@ -339,8 +330,7 @@ class Worker:
             log=self._log,
             live=self._live,
             state=state,
-            snapshot=snapshot,
-            equipment=equipment,
+            snapshot=state.effective(loaded.snapshot),
             limits=self._world.limits,
         )
         scope = anyio.CancelScope()
@@ -359,6 +349,8 @@ class Worker:
         try:
             async with beside(partial(self._watch, attempt, scope, why, failures), partial(heartbeats, attempt)):
                 with scope:
+                    # It may wait for a program that prints a key, and what was promised may not be to be had any more.
+                    attempt.equip(await self._equip(attempt.snapshot))
                     await run_turn(attempt, self._tasks)
         except HamesError as failed:
             failures.append(failed)

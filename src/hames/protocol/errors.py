@@ -162,7 +162,10 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     ),
     "output_truncated": KindInfo("The model's answer was cut at its output limit.", "Raise the limit or ask for less."),
     "refused": KindInfo("The model refused to answer.", "Change the request."),
-    "limit_exceeded": KindInfo("A limit was reached.", "See `details {limit, configured, observed}`."),
+    "limit_exceeded": KindInfo(
+        "A limit was reached.",
+        "See `details {limit, configured, observed}`; of a cost also `assumed` and `reason`: see concepts.md.",
+    ),
     "host_failed": KindInfo("The turn this one joined failed.", "See the host turn's error."),
     "store_unavailable": KindInfo(
         "The store cannot be used now.", "See `details`; nothing acknowledged is lost.", True

@@ -25,7 +25,7 @@ from hames.protocol.objects import (
     Said,
     Snapshot,
 )
-from hames.protocol.usage import Cost, CostReason, Semantics, Usage
+from hames.protocol.usage import Cost, CostReason, Money, Semantics, Usage
 
 
 class SessionCreated(TypedDict):
@@ -282,6 +282,26 @@ class ContextWarning(TypedDict):
     percent: Count
 
 
+class Repair(TypedDict):
+    """One kind of what is not sent as it was said, and how much of it there is in the conversation."""
+
+    code: str
+    """`signed_parts`: answers whose parts only another provider or model understands; their text and calls are sent.
+    `images`: images beyond `limits.requestImages` or `limits.requestImageBytes`; a note stands in their place.
+    `content_lost`: contents that a repair of the store did not find; what is left and a note stand in their place.
+    Later versions may add codes."""
+    count: Positive
+    artifacts: NotRequired[list[Id]]
+    """The first hundred that are lost."""
+
+
+class ContextRepaired(TypedDict):
+    """What the next request sends differs from what was said, so that its provider takes it. The log keeps all as it
+    was. Told again when there is more of it."""
+
+    repairs: list[Repair]
+
+
 class StepStarted(TypedDict):
     """A step begins: one model request and the tool calls that answer it."""
 
@@ -302,6 +322,10 @@ class ModelRequested(TypedDict):
     messages: Count
     purpose: NotRequired[Literal["summary"]]
     """`summary`: its answer stands in the place of messages that are left out; see `context.replaced`."""
+    trigger: NotRequired[Literal["threshold", "overflow", "request"]]
+    """Of a summary: what made it necessary, as in `context.replaced`."""
+    costAtMost: NotRequired[Money]
+    """Of a turn with `limits.costMicros`: the most that this try can cost, where that is known."""
 
 
 class ModelRetried(TypedDict):
@@ -442,6 +466,8 @@ class UsageRecorded(TypedDict):
     semantics: NotRequired[Semantics]
     cost: NotRequired[Cost]
     costReason: NotRequired[CostReason]
+    costAtMost: NotRequired[Money]
+    """Beside a `costReason`, of a turn with `limits.costMicros`: the most that it can have cost, if that is known."""
 
 
 class Warned(TypedDict):
@@ -526,6 +552,7 @@ EventType = Literal[
     "resources.changed",
     "context.kept",
     "context.warning",
+    "context.repaired",
     "step.started",
     "model.requested",
     "model.retried",
@@ -581,9 +608,10 @@ EVENTS: Mapping[EventType, EventInfo] = {
     "resources.changed": EventInfo(ResourcesChanged, conversation=True),
     "context.kept": EventInfo(ContextKept, lifecycle=True),
     "context.warning": EventInfo(ContextWarning),
+    "context.repaired": EventInfo(ContextRepaired, conversation=True),
     "step.started": EventInfo(StepStarted, conversation=True),
     "model.requested": EventInfo(ModelRequested, conversation=True),
-    "model.retried": EventInfo(ModelRetried),
+    "model.retried": EventInfo(ModelRetried, conversation=True),
     "model.discarded": EventInfo(ModelDiscarded),
     "step.completed": EventInfo(StepCompleted, conversation=True),
     "message.chunk": EventInfo(Chunk, conversation=True),

@@ -77,6 +77,36 @@ def loads(text: bytes) -> Any:
     return parse(text)[0]
 
 
+def repeated_member(text: bytes) -> str | None:
+    """The place of a member that JSON text has twice in one object (`cards[0].name`); None where it has none such. For
+    files that people write: the first may be the one that was meant.
+
+    Raises:
+        JsonInvalid: not JSON.
+    """
+    parse(text)
+    level: list[tuple[str, Any]] = [("", _PAIRS.decode(_SURROGATE_ESCAPE.sub(_mend_escape, text).decode()))]
+    while level:
+        inner: list[tuple[str, Any]] = []
+        for place, value in level:
+            if isinstance(value, _Pairs):
+                seen: set[str] = set()
+                for name, member in value:
+                    path = f"{place}.{name}" if place else name
+                    if name in seen:
+                        return path
+                    seen.add(name)
+                    inner.append((path, member))
+            elif isinstance(value, list):
+                inner += [(f"{place}[{index}]", element) for index, element in enumerate(value)]
+        level = inner
+    return None
+
+
+class _Pairs(tuple[tuple[str, Any], ...]):
+    """The members of an object as they stand in the text."""
+
+
 def parse(text: bytes, *, exact_integers: bool = False) -> tuple[Any, bool]:
     """The value of JSON text by rules 2 and 3, and whether a lone surrogate had to be replaced.
 
@@ -138,6 +168,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 _DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant)
+_PAIRS: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, object_pairs_hook=_Pairs)
 
 
 def _deeper_than(value: list[Any] | dict[str, Any], depth: int) -> bool:

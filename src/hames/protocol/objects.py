@@ -79,8 +79,9 @@ class TurnLimits(TypedDict, total=False):
     outputBytes: Positive
     """Model text and tool output, 4 MiB by default and at most."""
     costMicros: Positive
-    """What is known of the cost, in millionths of a US dollar: the turn ends before the request after the one that came
-    to it. No such limit by default; refused (`capability_unavailable`) for a model whose prices are not known."""
+    """The cost, in millionths of a US dollar: the turn ends before the request after the one that came to it. What a
+    provider does not tell counts at its most. No such limit by default; refused (`capability_unavailable`) for a model
+    whose prices are not known."""
     loopRepeats: Count
     """Equal rounds of calls until the model is told that it repeats itself; as many more end the turn. 3 by default, 0
     in a strict session: never."""

@@ -341,7 +341,8 @@ class Shutdown(TypedDict, total=False):
 
 @closed
 class CancelRequestParams(TypedDict):
-    """End a waiting request of this connection, which is then answered with code -32800. Nothing else is touched."""
+    """End a request of this connection that waits, also for a program that prints a key, which is then answered with
+    code -32800. Nothing else is touched."""
 
     id: str | int
     """Its id, as it was sent."""

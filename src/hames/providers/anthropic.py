@@ -26,7 +26,7 @@ sent: https://platform.claude.com/docs/en/build-with-claude/preserved-thinking."
 class Anthropic:
     """The dialect: see `Dialect`."""
 
-    name = DIALECT
+    name = signs_as = DIALECT
     models_path = "/models?limit=1000"
     """As many as one page may have; there are some dozens."""
 

@@ -21,6 +21,7 @@ class Attributed:
 
     def __init__(self, provider: HttpProvider, attribution: Mapping[str, str]) -> None:
         self.name = provider.name
+        self.signs_as = provider.signs_as
         self.route = provider.route
         self._provider = provider
         self._headers = headers(attribution)

@@ -23,6 +23,7 @@ class Compatible:
 
     def __init__(self, quirks: Quirks = STRICTEST) -> None:
         self._quirks = quirks
+        self.signs_as = quirks.dialect
         self._query = "" if quirks.api_version is None else f"?api-version={quirks.api_version}"
         self.models_path = f"/models{self._query}"
 

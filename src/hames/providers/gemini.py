@@ -24,7 +24,7 @@ _METHOD = "generateContent"
 class Gemini:
     """The dialect: see `Dialect`."""
 
-    name = DIALECT
+    name = signs_as = DIALECT
     models_path = "/models?pageSize=1000"
     """The most that a page may hold; there are some dozens."""
 

@@ -40,6 +40,8 @@ class Dialect(Protocol):
     """What differs from one provider to the next. Without state: one serves all sessions."""
 
     name: str
+    signs_as: str
+    """The name under which the provider's own parts of an answer are kept: see `core/signed.py`."""
     models_path: str
     """Where the models are listed, with its query."""
 
@@ -90,6 +92,7 @@ class HttpProvider:
     ) -> None:
         url = _checked_url(base_url)
         self.name = dialect.name
+        self.signs_as = dialect.signs_as
         self._dialect = dialect
         self._key = _checked_key(api_key, key_source)
         self._route = HttpRoute(url, self._key, dialect.headers(self._key))

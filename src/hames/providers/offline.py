@@ -68,7 +68,7 @@ class OfflineProvider:
     """The interpreter: see the module."""
 
     def __init__(self) -> None:
-        self.name = "offline"
+        self.name = self.signs_as = "offline"
         self.route: Mapping[str, Any] = {"provider": "offline"}
 
     async def stream(self, request: ModelRequest, on_part: Callable[[Part], None], limits: ModelLimits) -> Reply:

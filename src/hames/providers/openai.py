@@ -20,7 +20,7 @@ from hames.providers.openai_reply import ResponseBuilder
 class OpenAI:
     """The dialect: see `Dialect`."""
 
-    name = "openai"
+    name = signs_as = "openai"
     models_path = "/models"
 
     def headers(self, key: str | None) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from hames.core.records import record
 from hames.ports import ReaperRecord
 from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.sandbox import hunt
-from hames.sandbox.wrapper import MARK
+from hames.sandbox.wrapper import MARK, MUTE
 
 READ_BYTES = 64 * 1024
 """Output taken in one turn of the event loop: what a pipe holds."""
@@ -37,7 +37,8 @@ SAID_CHARS = 300
 class Command:
     """What to run. `cwd` is a descriptor of a directory that the caller closes.
 
-    `wrapper` is what confines it: bubblewrap and its arguments, before `argv`; see `wrapper.py`.
+    `wrapper` is what confines it: bubblewrap and its arguments, before `argv`; see `wrapper.py`. `mute`: what it writes
+    on stderr goes nowhere; else it is output as well.
     """
 
     session_id: str
@@ -45,6 +46,7 @@ class Command:
     env: Mapping[str, str]
     cwd: int
     wrapper: tuple[str, ...] = ()
+    mute: bool = False
 
     def encode(self) -> bytes:
         """As the reaper reads it.
@@ -53,7 +55,8 @@ class Command:
             ToolFailed: something in it cannot be passed to a program.
         """
         words = [*self.wrapper, *self.argv]
-        fields = [f"{len(words)}{MARK.decode() if self.wrapper else ''}", *words]
+        marks = (MARK if self.wrapper else b"") + (MUTE if self.mute else b"")
+        fields = [f"{len(words)}{marks.decode()}", *words]
         fields += [f"{name}={value}" for name, value in self.env.items()]
         try:
             encoded = [os.fsencode(field) for field in fields]

@@ -66,7 +66,7 @@ class ReaperProcesses:
     """One reaper for all sessions of this process; its listening socket lies in `directory`, made private.
 
     `term_grace_ms`: from TERM to KILL when a call is cancelled. `reap_ms`: from KILL until what still lives is
-    reported.
+    reported. `keyring`: its commands may use the keys of the kernel that this process has; those of a model may not.
     """
 
     def __init__(
@@ -75,10 +75,12 @@ class ReaperProcesses:
         *,
         term_grace_ms: int = DEFAULTS["termGraceMs"],
         reap_ms: int = DEFAULTS["reapMs"],
+        keyring: bool = False,
     ) -> None:
         self._directory = directory
         self._term_grace_ms = term_grace_ms
         self._reap_ms = reap_ms
+        self._keyring = keyring
         self._reaper: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._record: ReaperRecord | None = None
@@ -282,6 +284,7 @@ class ReaperProcesses:
                     str(package),
                     *map(str, (*fds, self._reap_ms // 2)),
                     str(self._directory.absolute() / name),
+                    *((reaper.KEYRING,) if self._keyring else ()),
                 ]
                 self._reaper = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", reaper.BOOT, *arguments],

@@ -1,6 +1,7 @@
 """The reaper: a small process that starts commands and leaves nothing of them running.
 
-Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms> <listener path>`, one per Hames process.
+Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms> <listener path> [keyring]`, one per Hames
+process, and one for a program that prints a key, which with `keyring` may look for it in the kernel's.
 
 Rule 1: standard library, `supervisor` and `tree` only, so that it starts in a few milliseconds; one thread, since it
 forks; it never waits for a pipe of a command.
@@ -11,12 +12,13 @@ until the last one is done.
 
 Socket (SEQPACKET): `R<session>` with descriptors [control, status, output, cwd, request] runs a command, `A<session>`
 allows a session again that was ended by the listener. The request is a file of NUL-ended fields: number of arguments
-(with a `w` when the first of them confine the command), arguments, then `NAME=value` pairs. Control pipe:
-`T<grace ms>` and a newline asks for TERM, then KILL; `K` for KILL. Status pipe, one line each: `by <pid>` (the
-supervisor), `exit <code>`, `failed <errno>`, `unbegun` (what confines the command ended before it), `refused` (the
-session was taken over), and last of all `reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is
-`done`, `orphaned` (the reaper died) or `lost` (the supervisor was killed). Listener: a session id and a newline ends
-the commands of that session, and is answered with `alive <pid>...` when they are gone.
+(with a `w` when the first of them confine the command, an `m` when its stderr goes nowhere), arguments, then
+`NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL; `K` for KILL. Status pipe, one
+line each: `by <pid>` (the supervisor), `exit <code>`, `failed <errno>`, `unbegun` (what confines the command ended
+before it), `refused` (the session was taken over), and last of all `reaped <kills> <reason>` or
+`alive <kills> <reason> <pid>...`; the reason is `done`, `orphaned` (the reaper died) or `lost` (the supervisor was
+killed). Listener: a session id and a newline ends the commands of that session, and is answered with `alive <pid>...`
+when they are gone.
 """
 
 from __future__ import annotations
@@ -48,6 +50,9 @@ from hames.sandbox.tree import (
 
 BOOT = "import sys; sys.path.append(sys.argv[1]); from hames.sandbox.reaper import main; main(sys.argv[2:])"
 """How the interpreter gets here; `folder` is the one that holds the package."""
+
+KEYRING = "keyring"
+"""The argument of a reaper whose commands keep the session keyring of who started it."""
 
 MAX_CONNECTIONS = 16
 MAX_SESSION_ID = 4096
@@ -282,8 +287,9 @@ def main(arguments: list[str]) -> None:
     socket_fd, listener_fd, reap_ms = map(int, arguments[:3])
     close_all_but({0, 1, 2, socket_fd, listener_fd})
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # The keys in that of Hames are not for commands, which would inherit it through every namespace (keyrings(7)).
-    keyctl(KEYCTL_JOIN_SESSION_KEYRING, None)
+    if KEYRING not in arguments[4:]:
+        # The keys in that of Hames are not for commands, which would inherit it through every namespace (keyrings(7)).
+        keyctl(KEYCTL_JOIN_SESSION_KEYRING, None)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN if number in IGNORED else signal.SIG_DFL)
     reaper = Reaper(socket_fd=socket_fd, listener_fd=listener_fd, reap_s=reap_ms / 1000)

@@ -32,7 +32,7 @@ from hames.sandbox.tree import (
     watch_signals,
     write_line,
 )
-from hames.sandbox.wrapper import MARK, STATUS_FD, Wrapper
+from hames.sandbox.wrapper import MARK, MUTE, STATUS_FD, Wrapper
 
 LINGER_S = 0.1
 """What the command started may end by itself for this long after the command did: a process substitution writes
@@ -49,12 +49,13 @@ class Request:
     """A command to run."""
 
     # Not a dataclass: importing those takes longer than starting the interpreter.
-    __slots__ = ("argv", "env", "wrapped")
+    __slots__ = ("argv", "env", "mute", "wrapped")
 
-    def __init__(self, argv: list[bytes], env: dict[bytes, bytes], *, wrapped: bool) -> None:
+    def __init__(self, argv: list[bytes], env: dict[bytes, bytes], *, wrapped: bool, mute: bool) -> None:
         self.argv = argv
         self.env = env
         self.wrapped = wrapped
+        self.mute = mute
 
 
 def read_request(fd: int) -> Request:
@@ -63,10 +64,9 @@ def read_request(fd: int) -> Request:
     while chunk := os.pread(fd, 2**20, len(data)):
         data += chunk
     fields = data.split(b"\0")[:-1]
-    count = fields[0].removesuffix(MARK)
-    end = 1 + int(count)
+    end = 1 + int(fields[0].rstrip(MARK + MUTE))
     environment = dict(field.split(b"=", 1) for field in fields[end:])
-    return Request(fields[1:end], environment, wrapped=count != fields[0])
+    return Request(fields[1:end], environment, wrapped=MARK in fields[0], mute=MUTE in fields[0])
 
 
 def launch(request: Request, output: int, wrapper: Wrapper | None) -> int:
@@ -81,7 +81,7 @@ def launch(request: Request, output: int, wrapper: Wrapper | None) -> int:
     actions = (
         (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
         (os.POSIX_SPAWN_DUP2, output, 1),
-        (os.POSIX_SPAWN_DUP2, output, 2),
+        (os.POSIX_SPAWN_DUP2, 0 if request.mute else output, 2),
         *([] if wrapper is None else [(os.POSIX_SPAWN_DUP2, wrapper.teller, STATUS_FD)]),
     )
     program = find_program(request.argv[0], request.env.get(b"PATH", b"/usr/bin:/bin"))

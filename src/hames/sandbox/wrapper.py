@@ -16,6 +16,9 @@ from hames.sandbox.tree import children, descendants, read_now, send_signal
 MARK = b"w"
 """Stands behind the number of arguments of a request whose first arguments confine the command."""
 
+MUTE = b"m"
+"""Stands there too, in a request whose command has nobody to hear its stderr."""
+
 STATUS_FD = 3
 """Where bubblewrap tells its inner process (`child-pid`) and the end of the command (`exit-code`), one JSON object a
 line (bwrap(1), `--json-status-fd`). It closes it for the command."""

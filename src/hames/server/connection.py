@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from hames.engine.asking import ASKER, Asker
 from hames.protocol.errors import (
     HAMES_ERROR,
     INTERNAL_ERROR,
@@ -109,7 +110,8 @@ class Connection:
         self.event_slots = anyio.Semaphore(PAGES_AT_ONCE)
         self._lanes: dict[str, anyio.Event] = {}
         self._batches: dict[str, list[anyio.Event]] = {}
-        self._waiting: dict[str | int, anyio.CancelScope] = {}
+        self._askers: dict[str | int, Asker] = {}
+        self._waiting = 0
         self._handshake: anyio.Event | None = None
         self._short = 0
         self._short_bytes = 0
@@ -183,8 +185,8 @@ class Connection:
         if notification.method not in CLIENT_NOTIFICATIONS:
             return
         identifier = notification.params.get("id")
-        if isinstance(identifier, str | int) and not isinstance(identifier, bool) and identifier in self._waiting:
-            self._waiting[identifier].cancel()
+        if isinstance(identifier, str | int) and not isinstance(identifier, bool) and identifier in self._askers:
+            self._askers[identifier].leave()
 
     def _accept_request(self, request: rpc.Request, answer: Callable[[bytes], None], *, batched: bool) -> None:
         method = METHODS.get(request.method)
@@ -196,7 +198,7 @@ class Connection:
             message = f"{method.name} waits or subscribes, so it may not stand in a batch; send it by itself"
             answer(rpc.encode_error(request.id, INVALID_REQUEST, message))
             return
-        if method.waits and len(self._waiting) >= self.host.limits["waitingRequests"]:
+        if method.waits and self._waiting >= self.host.limits["waitingRequests"]:
             answer(self._too_many_waiting(request))
             return
         lane = self._take_lane(method, request.params)
@@ -209,18 +211,18 @@ class Connection:
         # Made here and not in the task: a cancel may stand in the very next frame.
         scope = anyio.CancelScope()
         self._serving.add(scope)
-        if method.waits:
-            self._waiting[request.id] = scope
-        self.tasks.start_soon(self._serve, request, method, lane, (before, done), scope, answer, weight)
+        self._waiting += method.waits
+        self._askers[request.id] = asker = Asker(scope, waits=method.waits)
+        self.tasks.start_soon(self._serve, request, method, lane, (before, done), (scope, asker), answer, weight)
 
     def _too_many_waiting(self, request: rpc.Request) -> bytes:
         allowed = self.host.limits["waitingRequests"]
         refused = Refused(
             "limit_exceeded",
-            f"{len(self._waiting)} requests of this connection wait; {allowed} may. Cancel some, or follow the events.",
+            f"{self._waiting} requests of this connection wait; {allowed} may. Cancel some, or follow the events.",
             limit="waitingRequests",
             configured=allowed,
-            observed=len(self._waiting),
+            observed=self._waiting,
         )
         return rpc.encode_error(request.id, HAMES_ERROR, refused.message, data=refused.data())
 
@@ -299,7 +301,7 @@ class Connection:
         method: Method,
         lane: tuple[anyio.Event | None, anyio.Event | None],
         handshake: tuple[anyio.Event | None, anyio.Event],
-        scope: anyio.CancelScope,
+        asked: tuple[anyio.CancelScope, Asker],
         answer: Callable[[bytes], None],
         weight: int,
     ) -> None:
@@ -307,6 +309,8 @@ class Connection:
         session_id = request.params.get("sessionId")
         call = Call(self, request.params, lambda: self._leave_lane(session_id, mine), request.repaired)
         shaken, done = handshake
+        scope, asker = asked
+        ASKER.set(asker)
         try:
             with scope:
                 if shaken is not None:
@@ -322,8 +326,10 @@ class Connection:
                 step()
         finally:
             done.set()
+            if self._askers.get(request.id) is asker:
+                del self._askers[request.id]
             if method.waits:
-                self._waiting.pop(request.id, None)
+                self._waiting -= 1
             else:
                 self._short -= 1
                 self._short_bytes -= weight

@@ -15,9 +15,9 @@ import apsw
 
 from hames.archive.findings import FindingKind
 from hames.core.records import record
+from hames.store.blob_rows import OF_REPAIR
 from hames.store.findings import Findings
 from hames.store.schema import every, one
-from hames.store.shape import OF_REPAIR
 
 PIECE_BYTES: Final = 2**20
 """Of a file that is read at once."""

@@ -25,6 +25,9 @@ from hames.store.unproved import corrupt
 COLLECTED_AT_ONCE: Final = 256
 """Contents removed in one transaction: others wait for the gate meanwhile."""
 
+OF_REPAIR: Final = "lost/"
+"""Before a content's digest in hexadecimal, as a key of `meta`: a repair could not find it. The value is its epoch."""
+
 _COLUMNS: Final = "r.sha256, b.size_bytes, r.seq, r.media_type, r.name"
 _JOINED: Final = "from blob_ref r left join blob b on b.sha256 = r.sha256 where r.session = ?"
 _UNUSED: Final = "from blob b where created < ? and not exists (select 1 from blob_ref r where r.sha256 = b.sha256)"
@@ -112,10 +115,29 @@ def find(connection: apsw.Connection, n: int, artifact: str, *, session_id: str)
     *facts, data = row
     digest: bytes = facts[0]
     if facts[1] is None:
-        raise corrupt(digest, "is not in the store")
+        why = "was found nowhere by a repair" if is_lost(connection, digest) else "is not in the store"
+        raise corrupt(digest, why)
     if data is not None and sha256(data).digest() != digest:
         raise corrupt(digest, "does not match its digest", found=sha256(data).hexdigest())
     return Place(_artifact(*facts), digest, data)
+
+
+def find_left(connection: apsw.Connection, n: int, artifact: str, *, session_id: str) -> Place | None:
+    """The same; None for one that a repair has said to be lost, and that is not there again since."""
+    prefix = id_prefix(artifact) or b""
+    (digest,) = one(
+        connection,
+        f"select max(r.sha256) {_JOINED} and r.sha256 >= ? and r.sha256 < ? and b.n is null",
+        (n, prefix, prefix + b"\xff" * 17),
+    )
+    if digest is not None and is_lost(connection, digest):
+        return None
+    return find(connection, n, artifact, session_id=session_id)
+
+
+def is_lost(connection: apsw.Connection, digest: bytes) -> bool:
+    """A repair looked for this content in vain, and said so."""
+    return one(connection, "select 1 from meta where key = ?", (OF_REPAIR + digest.hex(),)) is not None
 
 
 def page(connection: apsw.Connection, n: int, after: str | None, limit: int) -> list[Artifact]:

@@ -245,6 +245,12 @@ class Lookup:
         n = self._find(session_id).n
         return [blob_rows.find(self._connection, n, artifact, session_id=session_id) for artifact in artifacts]
 
+    def places_left(self, session_id: str, artifacts: Collection[str]) -> list[blob_rows.Place]:
+        """The same, without those that a repair has said to be lost."""
+        n = self._find(session_id).n
+        found = (blob_rows.find_left(self._connection, n, each, session_id=session_id) for each in artifacts)
+        return [place for place in found if place is not None]
+
     def artifacts(self, session_id: str, after: str | None, limit: int) -> list[Artifact]:
         """As `Store.artifacts`."""
         return blob_rows.page(self._connection, self._find(session_id).n, after, limit)

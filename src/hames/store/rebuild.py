@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import apsw
 
-from hames.store import schema, shape
+from hames.store import blob_rows, schema, shape
 from hames.store.faults import unavailable
 from hames.store.files import FORMAT, HEADER, make_database_file, make_directory
 from hames.store.schema import SEQ_BITS, every, one
@@ -114,7 +114,7 @@ class _Copy:
         lost: list[tuple[Any, ...]] = []
         with suppress(apsw.CorruptError, apsw.SQLError):
             known, _ = shape.told(self._old)
-            lost = every(self._old, "select key, value from meta where key glob ?", (f"{shape.OF_REPAIR}*",))
+            lost = every(self._old, "select key, value from meta where key glob ?", (f"{blob_rows.OF_REPAIR}*",))
         if shape.is_newer(self._old) and known.get("min_writer", 0) > schema.VERSION:
             raise schema.incompatible(directory, self._old.pragma("user_version"), "write")
         if seen is not None:

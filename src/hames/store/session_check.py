@@ -17,7 +17,7 @@ from hames.core.commands import KeyRecord
 from hames.core.records import record, replaced
 from hames.core.session import Event, key_record
 from hames.core.state import State, Turn, state_from_json, state_to_json, turn_from_json
-from hames.store import rows, shape
+from hames.store import blob_rows, rows
 from hames.store.findings import Findings
 from hames.store.schema import PLAIN_SESSION_VERSION, SESSION_VERSION, one
 from hames.store.snapshots import matches, workspace_of
@@ -219,7 +219,7 @@ class SessionCheck:
         row = one(self._connection, select, (self.row.n, sha256))
         name, at = f"its artifact {sha256.hex()[:32]}", f"event {seq}"
         self._refers += row is not None and row[0] == seq
-        if row is None or (row[1] is None and not shape.is_lost(self._connection, sha256)):
+        if row is None or (row[1] is None and not blob_rows.is_lost(self._connection, sha256)):
             self._found.add("missing", f"{name} is not there", at=at)
             return
         if not 0 < row[0] <= seq:

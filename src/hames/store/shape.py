@@ -14,16 +14,13 @@ from typing import Any, Final
 import apsw
 
 from hames.store import migrations, schema
-from hames.store.schema import every, one
+from hames.store.schema import every
 
 MOST_COMMITS: Final = 2**62
 """Of a store that lives: nobody counts that far, and beyond 2^63 SQLite would count in fractions."""
 
 MOST_EPOCHS: Final = 10_000
 """Repairs of a store: beyond it the number was not counted."""
-
-OF_REPAIR: Final = "lost/"
-"""Before a content's digest in hexadecimal, as a key of `meta`: a repair could not find it. The value is its epoch."""
 
 _FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "store_id": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None,
@@ -121,8 +118,3 @@ def _made(version: int) -> Mapping[tuple[str, str], str]:
 
 def _plain(sql: str | None) -> str:
     return re.sub(r"\s+", " ", sql or "").lower()
-
-
-def is_lost(connection: apsw.Connection, digest: bytes) -> bool:
-    """An earlier repair looked for this content in vain, and said so."""
-    return one(connection, "select 1 from meta where key = ?", (OF_REPAIR + digest.hex(),)) is not None

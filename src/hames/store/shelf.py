@@ -58,7 +58,7 @@ class Shelf:
 
     async def contents(self, session_id: str, artifacts: Collection[str]) -> Mapping[str, bytes]:
         """See `Store.contents`."""
-        places = await self.reader.ask(lambda lookup: lookup.places(session_id, artifacts))
+        places = await self.reader.ask(lambda lookup: lookup.places_left(session_id, artifacts))
         return {place.artifact.artifact: await self._read(place, 0, place.artifact.size_bytes) for place in places}
 
     async def artifact(self, session_id: str, artifact: str) -> Artifact:

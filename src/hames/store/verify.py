@@ -60,6 +60,9 @@ class StoreReport:
         return sum(self.kinds.values()) > self.left
 
 
+ANEW: Final = "put a backup of it in its place, or move the directory away to begin anew"
+"""What to do where nothing is left that a repair could keep."""
+
 Progress = Callable[[int, int], object]
 """Is told how many events were looked at, of how many."""
 
@@ -171,9 +174,11 @@ class _Verifier:
             pass
         found.part("store.db")
         if not database.exists():
-            found.add("missing", "is not there")
+            found.add("missing", f"is not there; {ANEW}")
+            found.leave()
         elif database.stat().st_size == 0:
-            found.add("torn", "is empty")
+            found.add("torn", f"is empty; {ANEW}")
+            found.leave()
         return seen
 
     def _key(self) -> bytes | None:

@@ -3,6 +3,7 @@
 Rule 1: everything is read and worked out before the first file is written.
 Rule 2: a file that then cannot be written has those before it put back; what could not be put back is named.
 Rule 3: nothing is overwritten unseen: a file is added, or moved to, where there is none.
+Rule 4: a patch is taken apart and worked out in a thread; a call that is cancelled meanwhile has changed nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from hames.core.conversation import ToolSpec
@@ -65,8 +68,15 @@ class ApplyPatchTool:
             ToolFailed: the patch cannot be understood or does not fit, a file cannot be read or written. Nothing is
                 changed then, unless `partly_applied` says what is.
         """
-        # A thread, since making files durable waits for the disk. It is not abandoned when the call is cancelled.
-        return await anyio.to_thread.run_sync(_apply, parse(arguments["patch"]), context)
+        limit = context.limits["searchTimeoutMs"]
+        try:
+            with anyio.fail_after(limit / 1000):
+                # A thread, since working it out may take long, and making files durable waits for the disk. It is not
+                # abandoned: it looks by itself whether it shall go on, until the first file is written.
+                return await anyio.to_thread.run_sync(_apply, arguments["patch"], context)
+        except TimeoutError as error:
+            message = f"The patch was not worked out in {limit} ms; send less at once. Nothing was changed."
+            raise ToolFailed("timed_out", message) from error
 
 
 def _paths(sections: Sequence[Section]) -> Iterator[str]:
@@ -116,8 +126,10 @@ class _Stage:
     def _update(self, section: UpdateFile) -> None:
         file = self._existing(section.path)
         assert file.after is not None
+        content = file.after
         try:
-            content = patched(file.after, section.hunks) if section.hunks else file.after
+            if section.hunks:
+                content = patched(content, section.hunks, before_each=anyio.from_thread.check_cancelled)
         except ToolFailed as failed:
             message = f"{one_line(section.path)}: {failed.message}\nNothing was changed."
             raise ToolFailed(failed.kind, message, path=one_line(section.path, 1_000), **failed.details) from failed
@@ -171,10 +183,13 @@ class _Stage:
             raise ToolFailed("too_large", "The files of the patch are too large together. Nothing was changed.")
 
 
-def _apply(sections: Sequence[Section], context: ToolContext) -> ToolOutcome:
+def _apply(patch: str, context: ToolContext) -> ToolOutcome:
+    sections = parse(patch)
     stage = _Stage(context)
     for section in sections:
+        anyio.from_thread.check_cancelled()
         stage.apply(section)
+    anyio.from_thread.check_cancelled()
     changed = {key: file for key, file in stage.files.items() if file.before != file.after}
     # Those that go, last: until then every content is on disk.
     order = sorted(changed.values(), key=lambda file: file.after is None)

@@ -102,16 +102,29 @@ async def _line_start(file: Source, offset: int) -> int:
             raise _beyond(offset, line if last != b"\n" else line - 1)
         count = block.count(b"\n")
         if line + count >= offset:
-            end = -1
-            for _ in range(offset - line):
-                end = block.index(b"\n", end + 1)
-            place += end + 1
+            place += after_lines(block, offset - line)
             line = offset
         else:
             place, line, last = place + len(block), line + count, block[-1:]
     if offset > 1 and not await file.read_at(place, 1):
         raise _beyond(offset, offset - 1)
     return place
+
+
+def after_lines(block: bytes, count: int) -> int:
+    """Where in `block` the line begins that comes after `count` line ends, by halves: lines may be empty."""
+    start, end = 0, len(block)
+    while count:
+        middle = (start + end + 1) // 2
+        before = block.count(b"\n", start, middle)
+        if before >= count:
+            if middle == end:
+                return end
+            end = middle
+        else:
+            count -= before
+            start = middle
+    return start
 
 
 async def _line_follows(file: Source, place: int) -> bool | None:

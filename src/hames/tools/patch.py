@@ -19,6 +19,12 @@ BEGIN: Final = "*** Begin Patch"
 END: Final = "*** End Patch"
 END_OF_FILE: Final = "*** End of File"
 
+MOST_CHARS: Final = 2**20
+"""Of a patch: what is more than a model writes in one answer takes minutes to match against files."""
+
+MOST_SECTIONS: Final = 2_000
+"""Files of one patch. Each is read, written and recorded by itself."""
+
 _HEREDOC: Final = re.compile(r"(?:apply_patch\s+)?<<\s*(['\"]?)(\w+)\1")
 _HEADER: Final = re.compile(r"\*\*\* (Add|Delete|Update) File:\s*(.*)")
 _MOVE: Final = re.compile(r"\*\*\* Move to:\s*(.*)")
@@ -65,8 +71,10 @@ def parse(text: str) -> tuple[Section, ...]:
     """The sections of a patch, at least one.
 
     Raises:
-        ToolFailed: `bad_patch`, with the number of the `line`.
+        ToolFailed: `bad_patch`, with the number of the `line`; `too_large`.
     """
+    if len(text) > MOST_CHARS:
+        _too_large(f"{len(text)} characters, and {MOST_CHARS} are the most")
     lines = text.split("\n")
     if all(line.endswith("\r") for line in lines[:-1]):
         lines = [line.removesuffix("\r") for line in lines]
@@ -93,6 +101,11 @@ def _refuse(place: int, rule: str) -> NoReturn:
     raise ToolFailed("bad_patch", message, line=place + 1)
 
 
+def _too_large(seen: str) -> NoReturn:
+    message = f"The patch is too large: it has {seen}. Send it in parts. Nothing was changed."
+    raise ToolFailed("too_large", message)
+
+
 @dataclass(slots=True)
 class _Reader:
     """Reads `lines` from `at` up to `end`."""
@@ -108,6 +121,8 @@ class _Reader:
             if header is None:
                 rule = "a section begins with `*** Add File: `, `*** Delete File: ` or `*** Update File: ` and a path"
                 _refuse(self.at, rule)
+            if len(self.found) == MOST_SECTIONS:
+                _too_large(f"more than {MOST_SECTIONS} sections, one for each file")
             path = self._path(header[2])
             self.at += 1
             if header[1] == "Add":

@@ -49,8 +49,8 @@ LEVELS: Final[tuple[Callable[[str], str], ...]] = (str, str.rstrip, str.strip, _
 and with typographic quotes, dashes and spaces as plain ones."""
 
 
-def patched(content: bytes, hunks: Sequence[Hunk]) -> bytes:
-    """`content` with all hunks applied.
+def patched(content: bytes, hunks: Sequence[Hunk], *, before_each: Callable[[], object] = lambda: None) -> bytes:
+    """`content` with all hunks applied; `before_each` of them is asked whether to go on, and raises if not.
 
     Raises:
         ToolFailed: `no_match` or `ambiguous`, with the number of the `hunk`; `invalid_text`; `too_large`.
@@ -62,6 +62,7 @@ def patched(content: bytes, hunks: Sequence[Hunk]) -> bytes:
     made: list[bytes] = []
     done = 0
     for number, hunk in enumerate(hunks, 1):
+        before_each()
         place = _place(file, hunk, done, number)
         made += file.lines[done:place]
         done = place

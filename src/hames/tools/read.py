@@ -10,10 +10,12 @@ from contextlib import closing
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from hames.core.artifacts import HANDLE
+from hames.core.bitmaps import Broken
 from hames.core.conversation import ToolSpec
-from hames.core.images import HEADER_BYTES, Measured, measure
+from hames.core.images import HEADER_BYTES, Measured, check, measure
 from hames.ports import Effect, ToolContext, ToolImage, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import one_line, valid
@@ -56,7 +58,7 @@ class ReadTool:
         """Show the page.
 
         Raises:
-            ToolFailed: no such file, not a text file, `offset` beyond its end, or not found in time.
+            ToolFailed: no such file, not a text file, `offset` beyond its end, or not found in time; see `show_image`.
         """
         limits = context.limits
         offset = int(arguments.get("offset", 1))
@@ -82,7 +84,7 @@ async def show_image(file: Source, image: Measured, limits: Mapping[str, int]) -
     """The image that `file` holds.
 
     Raises:
-        ToolFailed: `image_too_large`.
+        ToolFailed: `image_too_large`, `broken_image`.
     """
     path = valid(file.path)
     what = f"{path}: {image.media_type}, {image.width} x {image.height} pixels, {file.size} bytes"
@@ -90,10 +92,27 @@ async def show_image(file: Source, image: Measured, limits: Mapping[str, int]) -
         most = f"{limits['imageBytes']} bytes and {limits['imagePixels']} pixels wide and high"
         raise ToolFailed("image_too_large", f"{what}. At most {most} can be shown; make it smaller with bash.")
     data = await file.read_at(0, file.size)
+    if measure(data) != image:
+        raise ToolFailed("broken_image", f"{what}. It changed while it was read; look again.")
+    await check_image(data, image, what)
     details = {"path": one_line(path, 1_000), "mediaType": image.media_type, "fileBytes": file.size}
     details |= {"width": image.width, "height": image.height}
     shown = ToolImage(image.media_type, data, one_line(path, 1_000))
     return ToolOutcome(text=f"[{what}. It is shown.]", details=details, images=(shown,))
+
+
+async def check_image(data: bytes, image: Measured, what: str) -> None:
+    """Prove that the image, introduced as `what`, is whole.
+
+    Raises:
+        ToolFailed: `broken_image`.
+    """
+    try:
+        # A thread, since a large image takes a second; it holds nothing that a cancelled call would want back.
+        await anyio.to_thread.run_sync(check, data, image.media_type, abandon_on_cancel=True)
+    except Broken as broken:
+        message = f"{what}. It cannot be shown: {broken}. Get or make it anew, or mend it with bash."
+        raise ToolFailed("broken_image", message) from broken
 
 
 def _outcome(page: Page, file: Source) -> ToolOutcome:

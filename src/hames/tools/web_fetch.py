@@ -14,10 +14,11 @@ import anyio
 import anyio.to_thread
 
 from hames.core.conversation import ToolSpec
-from hames.core.images import measure
+from hames.core.images import Measured, measure
 from hames.ports import Effect, Spool, ToolContext, ToolImage, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import one_line, prefix
+from hames.tools.read import check_image
 from hames.tools.web_client import Answer, WebClient
 
 REDIRECTS = 5
@@ -62,7 +63,8 @@ class WebFetchTool:
         """Get it.
 
         Raises:
-            ToolFailed: see `WebClient.get`; `http_status`, `unsupported_type`, `image_too_large`, `offset_past_end`.
+            ToolFailed: see `WebClient.get`; `http_status`, `unsupported_type`, `image_too_large`, `broken_image`,
+                `offset_past_end`.
         """
         limits = context.limits
         answer = await self._client.get(
@@ -77,8 +79,8 @@ class WebFetchTool:
         if answer.status >= 400:
             raise ToolFailed("http_status", f"The server answered {_status(answer.status)}.", status=answer.status)
         media = media_type(answer.content_type)
-        if measure(answer.body) is not None:
-            return _image(answer, limits)
+        if (image := measure(answer.body)) is not None:
+            return await _image(answer, image, limits)
         if not is_text(media, answer.body):
             message = f"{one_line(media) or 'Content without a type'} cannot be shown as text; get it with bash."
             raise ToolFailed("unsupported_type", message)
@@ -154,13 +156,12 @@ async def _kept(text: str, context: ToolContext) -> Spool | None:
     return spool
 
 
-def _image(answer: Answer, limits: Mapping[str, int]) -> ToolOutcome:
-    found = measure(answer.body)
-    assert found is not None
+async def _image(answer: Answer, found: Measured, limits: Mapping[str, int]) -> ToolOutcome:
     what = f"{one_line(answer.url, 500)}: {found.media_type}, {found.width} x {found.height} pixels"
     if answer.cut or len(answer.body) > limits["imageBytes"] or max(found.width, found.height) > limits["imagePixels"]:
         most = f"{limits['imageBytes']} bytes and {limits['imagePixels']} pixels wide and high"
         raise ToolFailed("image_too_large", f"{what}. At most {most} can be shown; get it with bash.")
+    await check_image(answer.body, found, what)
     details = {"url": one_line(answer.url, 1_000), "status": answer.status, "mediaType": found.media_type}
     shown = ToolImage(found.media_type, answer.body, one_line(answer.url, 1_000))
     return ToolOutcome(text=f"[{what}. It is shown.]", details=details, images=(shown,))

@@ -142,6 +142,14 @@ class ContextPart(TypedDict):
     """As the model is shown it; empty where it is not shown."""
 
 
+class ContextRepaired(TypedDict):
+    """What the next request sends differs from what was said, so that its provider takes it. The log keeps all as it
+    was. Told again when there is more of it.
+    """
+
+    repairs: list[Repair]
+
+
 class ContextReplaced(TypedDict):
     """From here on the model is not sent what stands before event `keptFrom`, save what `kept` names: a summary
     stands in its place. The log keeps all of it.
@@ -471,6 +479,10 @@ class ModelRequested(TypedDict):
     messages: int
     purpose: NotRequired[Literal["summary"]]
     """`summary`: its answer stands in the place of messages that are left out; see `context.replaced`."""
+    trigger: NotRequired[Literal["threshold", "overflow", "request"]]
+    """Of a summary: what made it necessary, as in `context.replaced`."""
+    costAtMost: NotRequired[Money]
+    """Of a turn with `limits.costMicros`: the most that this try can cost, where that is known."""
 
 
 class ModelRetried(TypedDict):
@@ -596,6 +608,20 @@ class Reference(TypedDict):
     """Of the whole content, hex."""
     head: NotRequired[str]
     """The beginning, at most 1 KiB; absent where the content is no text."""
+
+
+class Repair(TypedDict):
+    """One kind of what is not sent as it was said, and how much of it there is in the conversation."""
+
+    code: str
+    """`signed_parts`: answers whose parts only another provider or model understands; their text and calls are sent.
+    `images`: images beyond `limits.requestImages` or `limits.requestImageBytes`; a note stands in their place.
+    `content_lost`: contents that a repair of the store did not find; what is left and a note stand in their
+    place. Later versions may add codes.
+    """
+    count: int
+    artifacts: NotRequired[list[str]]
+    """The first hundred that are lost."""
 
 
 class ResourcesChanged(TypedDict):
@@ -1113,6 +1139,8 @@ class UsageRecorded(TypedDict):
             "mixed_evidence",
         ]
     ]
+    costAtMost: NotRequired[Money]
+    """Beside a `costReason`, of a turn with `limits.costMicros`: the most that it can have cost, if that is known."""
 
 
 class UsageResult(TypedDict):

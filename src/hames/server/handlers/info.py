@@ -86,7 +86,7 @@ async def models_list(call: Call) -> dict[str, Any]:
     """Models of a provider, asked of it now, with what is known of each."""
     service = await call.service()
     await service.opened()
-    await service.world.unlock(call.params.get("provider"))
+    await service.unlock(call.params.get("provider"))
     provider = service.world.provider(call.params.get("provider"))
     models: list[dict[str, Any]] = []
     for name in await provider.models():
@@ -110,7 +110,8 @@ async def health_check(call: Call) -> dict[str, Any]:
                 found[dependency] = dict(await service.store.check())
             elif dependency != "workspace" or snapshot is not None:
                 await service.opened()
-                found[dependency] = dict(await service.world.check(dependency, snapshot))
+                async with service.preparing.wait():
+                    found[dependency] = dict(await service.world.check(dependency, snapshot))
         except HamesError as failure:
             found[dependency] = {"status": "unavailable", "why": failure.message, "details": failure.data()}
     return {"dependencies": found}

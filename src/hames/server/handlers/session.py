@@ -44,7 +44,7 @@ async def session_create(call: Call) -> dict[str, Any]:
     bounded(call.host.limits, "instructionsBytes", "instructions", len(dumps(params.get("instructions", ""))))
     check_size(params.get("turn", {}), call.host.limits)
     check_turn_limits(params.get("limits", {}), {}, what="server")
-    first = _first_turn(call, params)
+    first = await _first_turn(call, params)
     committed = await service.create(
         params, session_id=session_id, digest=content_digest(params), by=call.by, turn=first
     )
@@ -66,14 +66,14 @@ async def session_create(call: Call) -> dict[str, Any]:
     return result
 
 
-def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
+async def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
     wish = params.get("turn")
     if wish is None:
         return None
     ceiling = params.get("limits", {})
     return SubmitTurn(
         turn_id=wish.get("turnId") or new_id("t"),
-        input=check_input(wish["input"], call.host.limits, "turn.input"),
+        input=await check_input(wish["input"], call.host.limits, "turn.input"),
         digest=content_digest(wish),
         by=call.by,
         limits=check_turn_limits(wish.get("limits", {}), ceiling, what="session"),

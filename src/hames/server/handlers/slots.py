@@ -1,4 +1,4 @@
-"""A caller's input as it is admitted: bounded, with something in it, its images decoded and what they say they are."""
+"""A caller's input as it is admitted: bounded, with something in it, its images whole and what they say they are."""
 
 from __future__ import annotations
 
@@ -7,25 +7,42 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hames.core.images import measure
+import anyio.to_thread
+
+from hames.core.bitmaps import Broken
+from hames.core.images import check, measure
 from hames.protocol.errors import InvalidParams, Refused
 
 
-def check_input(
+async def check_input(
     slots: Sequence[Mapping[str, Any]], limits: Mapping[str, int], path: str = "input"
 ) -> tuple[Mapping[str, Any], ...]:
     """Slots as they are admitted, `data` of images as bytes; `path` names the member.
 
     Raises:
-        InvalidParams: nothing in them; an image that is none.
+        InvalidParams: nothing in them; an image that is none, or is broken.
         Refused: `limit_exceeded`: an image is too large.
     """
     if not any(slot["type"] == "image" or slot["text"].strip() for slot in slots):
         raise InvalidParams(path, "must hold a slot with some text, or an image")
-    return tuple(
+    admitted = tuple(
         _image(slot, limits, f"{path}[{place}]") if slot["type"] == "image" else slot
         for place, slot in enumerate(slots)
     )
+    if any(slot["type"] == "image" for slot in admitted):
+        # A thread, since a large image takes a second; it holds nothing that whoever left would want back.
+        await anyio.to_thread.run_sync(_check_whole, admitted, path, abandon_on_cancel=True)
+    return admitted
+
+
+def _check_whole(slots: Sequence[Mapping[str, Any]], path: str) -> None:
+    for place, slot in enumerate(slots):
+        if slot["type"] != "image":
+            continue
+        try:
+            check(slot["data"], slot["mediaType"])
+        except Broken as broken:
+            raise InvalidParams(f"{path}[{place}].data", f"must be a whole image; {broken}") from None
 
 
 def _image(slot: Mapping[str, Any], limits: Mapping[str, int], path: str) -> Mapping[str, Any]:

@@ -72,7 +72,7 @@ async def turn_submit(call: Call) -> dict[str, Any]:
     snapshot = await service.snapshot(session_id)
     command = SubmitTurn(
         turn_id=params.get("turnId") or new_id("t"),
-        input=check_input(params["input"], call.host.limits),
+        input=await check_input(params["input"], call.host.limits),
         digest=content_digest(params),
         by=call.by,
         delivery=params.get("delivery", "queue"),
@@ -129,7 +129,7 @@ async def turn_update(call: Call) -> dict[str, Any]:
         raise InvalidParams("", "must hold `input` or `delivery`: there is nothing to change")
     service = await call.service()
     check_size(params, call.host.limits)
-    slots = check_input(params["input"], call.host.limits) if "input" in params else None
+    slots = await check_input(params["input"], call.host.limits) if "input" in params else None
     command = UpdateTurn(params["turnId"], call.by, slots, params.get("delivery"))
     committed = await service.commit(params["sessionId"], command)
     return {
@@ -145,7 +145,7 @@ async def turn_steer(call: Call) -> dict[str, Any]:
     check_size(params, call.host.limits)
     command = SteerTurn(
         steer_id=new_id("r"),
-        input=check_input(params["input"], call.host.limits),
+        input=await check_input(params["input"], call.host.limits),
         digest=content_digest(params),
         by=call.by,
         expected=params.get("expectedTurnId"),
