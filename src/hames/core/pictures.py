@@ -13,7 +13,6 @@ from hames.core.conversation import Picture
 from hames.core.images import measure
 from hames.core.limits import DEFAULTS
 
-
 FEW: Final = 20
 """Of a request with an image that is larger than `LARGE_SIDE`: with more of them Anthropic refuses it
 (https://platform.claude.com/docs/en/build-with-claude/vision, general limits)."""
