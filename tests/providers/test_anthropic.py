@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -24,20 +23,18 @@ from hames.core.conversation import (
     Reply,
     TextDelta,
     ToolResult,
-    ToolSpec,
-    UserMessage,
 )
 from hames.ports import ModelLimits, ProviderFailed
 from hames.providers import PROVIDERS
 from hames.providers.anthropic import Anthropic
-from hames.providers.http_provider import HttpProvider
+from providers.asking import LIMITS, Asking, hello, ignore
 
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-ant-secret-0123456789"
-LIMITS = ModelLimits(connect_ms=20_000, first_byte_ms=20_000, idle_ms=20_000, request_ms=25_000)
-TOOLS = (ToolSpec("bash", "Run a command.", {"type": "object", "properties": {}}),)
-ASK = ModelRequest(MODEL, "be brief", (UserMessage("hi"),), TOOLS, effort="high")
+ASK = hello(MODEL, effort="high")
+ASKING = Asking(Anthropic(), ASK, KEY)
+provider_of, ask, failure = ASKING.provider, ASKING.ask, ASKING.failure
 
 
 @pytest.fixture
@@ -45,44 +42,6 @@ def fake() -> Iterator[FakeProvider]:
     with FakeProvider(wire=wire.Messages()) as server:
         yield server
         assert server.refusals == []
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is not reached through whatever proxy the machine has."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-@asynccontextmanager
-async def provider_of(url: str, key: str | None = KEY) -> AsyncIterator[HttpProvider]:
-    provider = HttpProvider(Anthropic(), url, key, key_source="env:KEY", salt=b"salt")
-    try:
-        with anyio.fail_after(30):
-            yield provider
-    finally:
-        await provider.aclose()
-
-
-def ignore(part: Part) -> None:
-    """Takes a part and does nothing."""
-
-
-async def ask(
-    fake: FakeProvider,
-    answer: Answer,
-    request: ModelRequest = ASK,
-    on_part: Callable[[Part], None] = ignore,
-    limits: ModelLimits = LIMITS,
-) -> Reply:
-    fake.script(answer)
-    async with provider_of(fake.url) as provider:
-        return await provider.stream(request, on_part, limits)
-
-
-async def failure(fake: FakeProvider, answer: Answer, limits: ModelLimits = LIMITS) -> ProviderFailed:
-    with pytest.raises(ProviderFailed) as caught:
-        await ask(fake, answer, limits=limits)
-    return caught.value
 
 
 def after(request: ModelRequest, reply: Reply, *results: ToolResult) -> ModelRequest:
@@ -136,7 +95,7 @@ async def test_thinking_and_calls_over_several_steps_are_taken_back_in_their_ord
 async def test_a_pause_goes_on_with_what_was_said(fake: FakeProvider) -> None:
     reply = await ask(fake, wire.answer(Said(["so far"]), stop="pause_turn"))
 
-    rest = await ask(fake, wire.text("and on"), after(ASK, reply))
+    rest = await ask(fake, wire.text("and on"), request=after(ASK, reply))
 
     assert (reply.stop, rest.text) == ("pause", "and on")
 
@@ -218,7 +177,7 @@ async def test_an_error_in_mid_answer_ends_it_with_the_usage_so_far(fake: FakePr
 async def test_a_limit_that_is_reached_is_named(
     fake: FakeProvider, answer: Answer, limits: ModelLimits, phase: str
 ) -> None:
-    error = await failure(fake, answer, limits)
+    error = await failure(fake, answer, limits=limits)
     await fake.await_disconnects(1)
 
     assert (error.retryable, error.details["phase"]) == (True, phase)

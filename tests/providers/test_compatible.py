@@ -7,8 +7,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from email.utils import formatdate
 from typing import Any
 
@@ -45,24 +44,22 @@ from hames.core.conversation import (
     ModelRequest,
     Part,
     ReasoningDelta,
-    Reply,
     TextDelta,
     ToolResult,
-    ToolSpec,
-    UserMessage,
 )
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HarnessFault, Refused
 from hames.providers import http_route
 from hames.providers.compatible import Compatible
 from hames.providers.http_provider import HttpProvider
+from providers.asking import BASH, LIMITS, Asking, hello, ignore
 
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-secret-0123456789"
-LIMITS = ModelLimits(connect_ms=20_000, first_byte_ms=20_000, idle_ms=20_000, request_ms=25_000)
-TOOLS = (ToolSpec("bash", "Run a command.", {"type": "object", "properties": {}}),)
-ASK = ModelRequest("fake-model", "be brief", (UserMessage("hi"),), TOOLS)
+ASK = hello("fake-model")
+ASKING = Asking(Compatible(), ASK)
+provider_of, ask, failure = ASKING.provider, ASKING.ask, ASKING.failure
 FLAT_USAGE = {
     "prompt_tokens": 10,
     "completion_tokens": 5,
@@ -76,40 +73,6 @@ def fake() -> Iterator[FakeProvider]:
     with FakeProvider() as server:
         yield server
         assert server.refusals == []
-
-
-@asynccontextmanager
-async def provider_of(url: str, key: str | None = None) -> AsyncIterator[HttpProvider]:
-    provider = HttpProvider(Compatible(), url, key, key_source="env:KEY", salt=b"salt")
-    try:
-        with anyio.fail_after(30):
-            yield provider
-    finally:
-        await provider.aclose()
-
-
-def ignore(part: Part) -> None:
-    """Takes a part and does nothing."""
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is not reached through whatever proxy the machine has."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-async def ask(fake: FakeProvider, *answers: Answer, limits: ModelLimits = LIMITS) -> Reply:
-    """The reply to one request that gets `answers[0]`, from a provider made for it."""
-    fake.script(*answers)
-    async with provider_of(fake.url) as provider:
-        return await provider.stream(ASK, ignore, limits)
-
-
-async def failure(fake: FakeProvider, answer: Answer, *, limits: ModelLimits = LIMITS) -> ProviderFailed:
-    with pytest.raises(ProviderFailed) as caught:
-        await ask(fake, answer, limits=limits)
-    assert caught.value.boundary == "model_gateway"
-    return caught.value
 
 
 # --- answers ----------------------------------------------------------------------------------------------------
@@ -149,7 +112,7 @@ async def test_parallel_calls_come_as_parts_and_go_back_in_a_form_that_is_taken(
         reply = await provider.stream(ASK, parts.append, LIMITS)
         said = AssistantMessage(reply.text, reply.calls)
         results = tuple(ToolResult("c", call.provider_id, call.tool, "") for call in reply.calls)
-        second = ModelRequest("fake-model", "", (*ASK.messages, said, *results), TOOLS, tool_choice="none")
+        second = ModelRequest("fake-model", "", (*ASK.messages, said, *results), (BASH,), tool_choice="none")
         await provider.stream(second, ignore, LIMITS)
 
     assert reply.stop == "tool_calls"

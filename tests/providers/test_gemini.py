@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -35,7 +34,6 @@ from hames.core.conversation import (
     AssistantMessage,
     CallDelta,
     Message,
-    ModelRequest,
     Part,
     Picture,
     ReasoningDelta,
@@ -47,17 +45,18 @@ from hames.core.conversation import (
 )
 from hames.ports import ModelLimits, ProviderFailed
 from hames.providers.gemini import Gemini
-from hames.providers.http_provider import HttpProvider
+from providers.asking import LIMITS, Asking, hello, ignore
 
 pytestmark = pytest.mark.anyio
 
 KEY = "AIza-secret-0123456789"
-LIMITS = ModelLimits(connect_ms=20_000, first_byte_ms=20_000, idle_ms=20_000, request_ms=25_000)
 TOOLS = (
     ToolSpec("bash", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}}),
     ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),
 )
-ASK = ModelRequest(MODEL, "be brief", (UserMessage("hi"),), TOOLS)
+ASK = hello(MODEL, *TOOLS)
+ASKING = Asking(Gemini(), ASK, KEY)
+provider_of, ask, failed = ASKING.provider, ASKING.ask, ASKING.failure
 
 
 @pytest.fixture
@@ -65,40 +64,6 @@ def fake() -> Iterator[FakeProvider]:
     with FakeProvider(wire=Wire()) as server:
         yield server
         assert server.refusals == []
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is not reached through whatever proxy the machine has."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-@asynccontextmanager
-async def provider_of(url: str, key: str | None = KEY) -> AsyncIterator[HttpProvider]:
-    provider = HttpProvider(Gemini(), url, key, key_source="env:KEY", salt=b"salt")
-    try:
-        with anyio.fail_after(30):
-            yield provider
-    finally:
-        await provider.aclose()
-
-
-def ignore(part: Part) -> None:
-    """Takes a part and does nothing."""
-
-
-async def ask(fake: FakeProvider, *answers: Answer, request: ModelRequest = ASK, limits: ModelLimits = LIMITS) -> Reply:
-    """The reply to one request that gets `answers[0]`, from a provider made for it."""
-    fake.script(*answers)
-    async with provider_of(fake.url) as provider:
-        return await provider.stream(request, ignore, limits)
-
-
-async def failed(fake: FakeProvider, answer: Answer, *, limits: ModelLimits = LIMITS) -> ProviderFailed:
-    with pytest.raises(ProviderFailed) as caught:
-        await ask(fake, answer, limits=limits)
-    assert caught.value.boundary == "model_gateway"
-    return caught.value
 
 
 def said(reply: Reply) -> AssistantMessage:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import pairwise
 
 import anyio
@@ -20,55 +19,26 @@ from hames.core.conversation import (
     Message,
     ModelRequest,
     Part,
-    Reply,
     TextDelta,
     ToolResult,
-    ToolSpec,
-    UserMessage,
 )
-from hames.ports import ModelLimits, Provider, ProviderFailed
-from hames.providers import PROVIDERS, ProviderSettings
+from hames.ports import ModelLimits, ProviderFailed
+from hames.providers.openai import OpenAI
+from providers.asking import BASH, LIMITS, Asking, hello, ignore
 
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-secret-0123456789"
-LIMITS = ModelLimits(connect_ms=20_000, first_byte_ms=20_000, idle_ms=20_000, request_ms=25_000)
-TOOLS = (ToolSpec("bash", "Run a command.", {"type": "object", "properties": {}}),)
-ASK = ModelRequest("fake-model", "be brief", (UserMessage("hi"),), TOOLS)
+ASK = hello("fake-model")
+ASKING = Asking(OpenAI(), ASK, KEY)
+provider_of, ask, failure = ASKING.provider, ASKING.ask, ASKING.failure
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProvider]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def fake() -> Iterator[FakeProvider]:
     with FakeProvider(wire=Responses()) as server:
         yield server
         assert server.refusals == []
-
-
-@asynccontextmanager
-async def provider_of(url: str) -> AsyncIterator[Provider]:
-    provider = PROVIDERS["openai"].make(ProviderSettings(url, KEY, "env:KEY", b"salt"))
-    try:
-        with anyio.fail_after(30):
-            yield provider
-    finally:
-        await provider.aclose()
-
-
-def ignore(part: Part) -> None:
-    """Takes a part and does nothing."""
-
-
-async def ask(fake: FakeProvider, answer: Answer, *, limits: ModelLimits = LIMITS) -> Reply:
-    fake.script(answer)
-    async with provider_of(fake.url) as provider:
-        return await provider.stream(ASK, ignore, limits)
-
-
-async def failure(fake: FakeProvider, answer: Answer, *, limits: ModelLimits = LIMITS) -> ProviderFailed:
-    with pytest.raises(ProviderFailed) as caught:
-        await ask(fake, answer, limits=limits)
-    return caught.value
 
 
 async def test_text_comes_as_it_is_sent_with_the_key_in_a_header(fake: FakeProvider) -> None:
@@ -97,11 +67,11 @@ async def test_ten_steps_of_reasoning_and_calls_go_back_as_they_came_and_keep_th
                     Asked("bash", '{"broken', f"b{step}"),
                 )
             )
-            request = ModelRequest("fake-model", "be brief", messages, TOOLS, effort="high", cache_key="s-1")
+            request = ModelRequest("fake-model", "be brief", messages, (BASH,), effort="high", cache_key="s-1")
             reply = await provider.stream(request, ignore, LIMITS)
             results = [ToolResult("c", call.provider_id, call.tool, "done", step % 2 == 0) for call in reply.calls]
             messages = (*messages, AssistantMessage(reply.text, reply.calls, reply.parts), *reversed(results))
-        last = ModelRequest("fake-model", "be brief", messages, TOOLS, "none", effort="high", cache_key="s-1")
+        last = ModelRequest("fake-model", "be brief", messages, (BASH,), "none", effort="high", cache_key="s-1")
         await provider.stream(last, ignore, LIMITS)
 
     bodies = [request.raw for request in fake.requests]
@@ -116,7 +86,7 @@ async def test_a_model_switch_leaves_the_reasoning_behind(fake: FakeProvider) ->
     async with provider_of(fake.url) as provider:
         reply = await provider.stream(ASK, ignore, LIMITS)
         history = (AssistantMessage("", reply.calls, reply.parts), ToolResult("c", "a", "bash", "done"))
-        await provider.stream(ModelRequest("another-model", "", (*ASK.messages, *history), TOOLS), ignore, LIMITS)
+        await provider.stream(ModelRequest("another-model", "", (*ASK.messages, *history), (BASH,)), ignore, LIMITS)
 
     assert [item["type"] for item in fake.requests[1].body["input"]] == [
         "message",
