@@ -11,7 +11,7 @@ from core.machine import Machine
 from core.story import Story, slots
 from core.walk import walk
 from hames.core.artifacts import LOST
-from hames.core.compaction import Replacement
+from hames.core.compaction import EARLIER, Replacement
 from hames.core.composition import Part
 from hames.core.context import Conversation
 from hames.core.conversation import (
@@ -387,6 +387,20 @@ def test_what_was_said_without_words_is_no_part_of_it() -> None:
 
     assert story.conversation.groups() == []
     assert not story.conversation.is_paused
+
+
+def test_what_was_said_before_a_cut_is_marked_as_earlier_and_what_the_running_turn_asks_is_not() -> None:
+    story = Story()
+    story.conversation = Conversation(replacement=Replacement(9, 7, frozenset({2, 4}), 1, "Left out.", "t2"))
+
+    story.start("t1", "First.")
+    story.start("t2", "Second.")
+    story.seq = 9
+    story.step("Done.", turn_id="t2")
+    story.tell("turn.completed", "t2")
+    story.start("t3", "Third.")
+
+    assert story.texts == [f"Left out.\n\n{EARLIER}\nFirst.\n\nSecond.", "Done.", "Third."]
 
 
 def test_a_loop_of_a_turn_that_is_not_told_leaves_what_is_told_as_it_is() -> None:

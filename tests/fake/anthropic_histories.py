@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fake import anthropic as fake
 from fake.anthropic import Asked, Said, Thought
-from fake.anthropic_rules import BETA, VERSION, refusal
+from fake.anthropic_rules import VERSION, refusal
 from fake.histories import ARGUMENTS, IDS, TEXT, histories, plain_answers
 from fake.histories import TOOLS as CALLED
 from fake.pictures import jpeg, png
@@ -25,6 +25,7 @@ from hames.core.conversation import (
     ToolSpec,
     UserMessage,
 )
+from hames.providers.anthropic import Anthropic
 from hames.providers.anthropic_body import body
 from hames.providers.anthropic_reply import MessageBuilder
 from hames.providers.sse import SseParser
@@ -32,7 +33,7 @@ from hames.providers.sse import SseParser
 ADAPTIVE, ALWAYS, BOUND, BUDGET = "claude-opus-4-6", "claude-opus-5", "claude-opus-5-5", "claude-sonnet-4-5"
 THINKERS = (ADAPTIVE, ALWAYS, BOUND, BUDGET)
 MODELS = (*THINKERS * 3, "claude-3-haiku-20240307", "claude-3-7-sonnet-20250219", "another-model")
-HEADERS = {"content-type": "application/json", "anthropic-version": VERSION, "anthropic-beta": BETA}
+HEADERS = {"content-type": "application/json", "anthropic-version": VERSION}
 BASH = ToolSpec("bash", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
 ODD = ToolSpec(
     "run it!",
@@ -71,7 +72,7 @@ def sent(request: ModelRequest) -> dict[str, Any]:
 
 
 def why_refused(request: ModelRequest) -> str | None:
-    return refusal(HEADERS, body(request))[1]
+    return refusal({**HEADERS, **Anthropic().headers_for(request)}, body(request))[1]
 
 
 THOUGHTS = st.lists(st.sampled_from(["hm ", "é😀", "", "x\n", "so", "well", "cut \ud83d"]), max_size=3)

@@ -106,6 +106,8 @@ def _check_top(body: Mapping[str, Any]) -> None:
 
 def _check_thinking(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     thinking, model = body.get("thinking"), body["model"]
+    uses_beta = "block_binding" in (thinking or {})
+    _require("anthropic-beta" not in headers or uses_beta, "anthropic-beta: unexpected value, as of a gateway")
     if thinking is None:
         return
     kind = thinking.get("type")

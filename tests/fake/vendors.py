@@ -44,7 +44,11 @@ class Vendor:
     """A model says something and calls a tool with arguments: model, tool, arguments, text."""
 
     def refusal(self, request: ModelRequest) -> str | None:
-        headers = {"content-type": "application/json", **self.dialect.headers("a-key")}
+        headers = {
+            "content-type": "application/json",
+            **self.dialect.headers("a-key"),
+            **self.dialect.headers_for(request),
+        }
         target = self.wire.prefix + self.dialect.path(request)
         assert self.wire.is_ask(self.dialect.path(request).partition("?")[0])
         assert self.wire.key(headers) == "a-key"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import orjson
+import pytest
 from hypothesis import given
 
 from fake.anthropic import Asked
@@ -16,6 +17,7 @@ from fake.anthropic_histories import (
     ALWAYS,
     ASK,
     BASH,
+    MODELS,
     REQUESTS,
     SEEN,
     TOOLS,
@@ -27,7 +29,16 @@ from fake.anthropic_histories import (
 )
 from fake.anthropic_rules import BETA, VERSION
 from fake.pictures import png
-from hames.core.conversation import AssistantMessage, Message, ModelRequest, Picture, ToolCall, ToolResult, UserMessage
+from hames.core.conversation import (
+    AssistantMessage,
+    Effort,
+    Message,
+    ModelRequest,
+    Picture,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from hames.providers.anthropic import Anthropic
 from hames.providers.anthropic_body import body
 from hames.providers.request import EMPTY, SHOWN
@@ -237,5 +248,14 @@ def test_a_huge_result_is_sent_as_it_is() -> None:
 def test_the_headers_carry_the_key_and_the_version() -> None:
     headers = Anthropic().headers("sk-ant")
 
-    assert headers == {"anthropic-version": VERSION, "anthropic-beta": BETA, "x-api-key": "sk-ant"}
+    assert headers == {"anthropic-version": VERSION, "x-api-key": "sk-ant"}
     assert "x-api-key" not in Anthropic().headers(None)
+
+
+@pytest.mark.parametrize("effort", [None, "none", "high"])
+def test_a_beta_is_sent_only_where_it_is_used(effort: Effort | None) -> None:
+    for model in sorted({*MODELS, "claude-of-a-gateway"}):
+        request = ModelRequest(model, "", (UserMessage("hi"),), effort=effort)
+
+        uses = "block_binding" in sent(request).get("thinking", {})
+        assert Anthropic().headers_for(request) == ({"anthropic-beta": BETA} if uses else {})

@@ -11,7 +11,7 @@ import pytest
 
 from fake.anthropic import Asked, Said, Thought
 from fake.anthropic_histories import ADAPTIVE, ASK, BASH, BUDGET, HEADERS, answered, message_of, sent
-from fake.anthropic_rules import refusal
+from fake.anthropic_rules import BETA, refusal
 from hames.core.conversation import ModelRequest, ToolResult
 
 
@@ -25,7 +25,8 @@ def document(model: str = ADAPTIVE) -> dict[str, Any]:
 
 
 def why(body: dict[str, Any]) -> str | None:
-    return refusal(HEADERS, orjson.dumps(body))[1]
+    beta = {"anthropic-beta": BETA} if "block_binding" in body.get("thinking", {}) else {}
+    return refusal({**HEADERS, **beta}, orjson.dumps(body))[1]
 
 
 def said(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -97,18 +97,23 @@ class Replacement:
     kept: frozenset[int]
     read_from: int
     text: str
+    turn_id: str | None = None
+    """The turn that ran."""
 
     @staticmethod
     def of(event: Event) -> Replacement:
         """From `context.replaced`, whole."""
         data = event.data
-        return Replacement(
-            event.seq, data["keptFrom"], frozenset(data["kept"]), data["readFrom"], shown_summary(event.data)
-        )
+        kept, text = frozenset(data["kept"]), shown_summary(data)
+        return Replacement(event.seq, data["keptFrom"], kept, data["readFrom"], text, event.turn_id)
 
     def keeps(self, seq: int) -> bool:
         """Whether the group that stands at event `seq` is still there."""
         return seq >= self.kept_from or seq in self.kept
+
+    def is_earlier(self, seq: int, turn_id: str) -> bool:
+        """Whether what was said at event `seq`, of this turn, stands there without what came of it."""
+        return seq < self.kept_from and turn_id != self.turn_id
 
 
 def text_tokens(text: str) -> int:
@@ -244,6 +249,10 @@ def _path(call: ToolCall) -> str | None:
     except (ValueError, AttributeError):
         return None
     return path if isinstance(path, str) and 0 < len(path) <= 1_000 else None
+
+
+EARLIER: Final = "[Said earlier; what came of it was left out:]"
+"""Before what people said that stays without its answer: it is not what is asked now."""
 
 
 def shown_summary(data: Mapping[str, Any]) -> str:

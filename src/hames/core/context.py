@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hames.core.artifacts import LOST, size_bytes
-from hames.core.compaction import Group, Replacement
+from hames.core.compaction import EARLIER, Group, Replacement
 from hames.core.composition import Composition, shown_change
 from hames.core.conversation import (
     Message,
@@ -309,7 +309,10 @@ class Conversation:
         notes, self._notes = self._notes, []
         if self._keeps(event.seq):
             slots, images = self._pictures.said(slots)
-            text = "\n\n".join(part for part in (*(note for _, note in notes), slot_text(slots)) if part)
+            said = slot_text(slots)
+            if said and self._replacement is not None and self._replacement.is_earlier(event.seq, turn_id):
+                said = f"{EARLIER}\n{said}"
+            text = "\n\n".join(part for part in (*(note for _, note in notes), said) if part)
             first = min([from_seq, *(seq for seq, _ in notes)])
             self._entries.append(Said(event.seq, first, text, turn_id, images))
         self._answer = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from hames.core.conversation import ModelRequest
 from hames.providers.answer import Builder, model_ids
-from hames.providers.anthropic_body import body
+from hames.providers.anthropic_body import binds_thinking, body
 from hames.providers.anthropic_messages import DIALECT
 from hames.providers.anthropic_reply import MessageBuilder
 
@@ -19,8 +19,8 @@ VERSION = "2023-06-01"
 https://platform.claude.com/docs/en/api/migration-2026-10-21."""
 
 BETA = "thinking-binding-controls-2026-08-01"
-"""Without it `thinking.block_binding` is refused: see `anthropic_body.DROP_BLOCK`. It has no effect where that is not
-sent: https://platform.claude.com/docs/en/build-with-claude/preserved-thinking."""
+"""Without it `thinking.block_binding` is refused: see `anthropic_body.DROP_BLOCK`, and
+https://platform.claude.com/docs/en/build-with-claude/preserved-thinking."""
 
 
 class Anthropic:
@@ -32,8 +32,12 @@ class Anthropic:
 
     def headers(self, key: str | None) -> Mapping[str, str]:
         """The version, and the key where there is one."""
-        headers = {"anthropic-version": VERSION, "anthropic-beta": BETA}
+        headers = {"anthropic-version": VERSION}
         return headers if key is None else {**headers, "x-api-key": key}
+
+    def headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        """The beta, only where it is used: a gateway may refuse those that it does not know."""
+        return {"anthropic-beta": BETA} if binds_thinking(request) else {}
 
     def path(self, request: ModelRequest) -> str:
         """The same for every model."""

@@ -79,7 +79,7 @@ def body(request: ModelRequest) -> bytes:
 def _thinking(request: ModelRequest, kin: Family, max_tokens: int) -> dict[str, Any]:
     """Empty where the model is not to think, or cannot be told to."""
     wanted = request.effort not in (None, "none")
-    if kin.thinking == "always" or (kin.thinking == "adaptive" and wanted):
+    if _thinks_adaptively(request, kin):
         # Newer models send thinking without its text unless they are asked for it.
         asked = {"type": "adaptive", "display": "summarized"}
         return {**asked, "block_binding": DROP_BLOCK} if kin.binds_thinking else asked
@@ -91,6 +91,16 @@ def _thinking(request: ModelRequest, kin: Family, max_tokens: int) -> dict[str, 
     if budget < LEAST_BUDGET or not begins_with_thinking(request):
         return {}
     return {"type": "enabled", "budget_tokens": budget}
+
+
+def binds_thinking(request: ModelRequest) -> bool:
+    """Whether `DROP_BLOCK` is sent with it."""
+    kin = family(request.model)
+    return kin.binds_thinking and _thinks_adaptively(request, kin)
+
+
+def _thinks_adaptively(request: ModelRequest, kin: Family) -> bool:
+    return kin.thinking == "always" or (kin.thinking == "adaptive" and request.effort not in (None, "none"))
 
 
 def _output(request: ModelRequest, kin: Family, *, thinks: bool) -> dict[str, Any]:

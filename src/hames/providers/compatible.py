@@ -33,6 +33,10 @@ class Compatible:
             return {}
         return {"api-key": key} if self._quirks.key_header == "api-key" else {"authorization": f"Bearer {key}"}
 
+    def headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        """None."""
+        return {}
+
     def path(self, request: ModelRequest) -> str:
         """The same for every model."""
         return f"/chat/completions{self._query}"

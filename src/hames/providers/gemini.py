@@ -32,6 +32,10 @@ class Gemini:
         """The key, where there is one."""
         return {} if key is None else {"x-goog-api-key": key}
 
+    def headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        """None."""
+        return {}
+
     def path(self, request: ModelRequest) -> str:
         """The model is one segment of it, whatever its name holds."""
         model = quote(traits_of(request.model).name, safe="", errors="replace")

@@ -49,6 +49,10 @@ class Dialect(Protocol):
         """The headers of every request beside those of HTTP: the credential, a version."""
         ...
 
+    def headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        """Headers that this request needs beside those."""
+        ...
+
     def path(self, request: ModelRequest) -> str:
         """Where `request` is posted, from the base URL on."""
         ...
@@ -114,6 +118,7 @@ class HttpProvider:
         answer = _Answer(self._dialect.builder(request, self._key), on_part, self._key)
         try:
             path, body = self._dialect.path(request), self._dialect.body(request)
+            headers = {**self._dialect.headers_for(request), **headers}
             await self._route.exchange(path, body, limits, answer, headers=headers)
             return answer.reply()
         except ProviderFailed as error:

@@ -27,6 +27,10 @@ class OpenAI:
         """A bearer token, where there is a key."""
         return {} if key is None else {"authorization": f"Bearer {key}"}
 
+    def headers_for(self, request: ModelRequest) -> Mapping[str, str]:
+        """None."""
+        return {}
+
     def path(self, request: ModelRequest) -> str:
         """The same for every model."""
         return "/responses"
