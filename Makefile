@@ -10,7 +10,10 @@ RUNTIME := .venv/.runtime
 STAMP := .venv/.complete
 INPUTS := requirements-dev.txt pyproject.toml clients/python/pyproject.toml
 
-.PHONY: help setup check test lint types layers unit gen fix pins demo bench soak clean
+# What is compiled is kept: else each of the workers compiles all tests, on every run.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup check test lint types layers compiled unit gen fix pins demo bench soak clean
 
 help:
 	@echo "make setup    install everything into .venv (done once, and again when the pins change)"
@@ -63,10 +66,14 @@ layers: setup
 unit: setup
 	$(BIN)/python -m pytest -q -m "not slow" tests/core tests/protocol
 
+# Of a new clone the tests are compiled once, beside the checks of types, and not by all workers at the same time.
+compiled: setup
+	@ls tests/*/__pycache__/*-pytest-*.pyc >/dev/null 2>&1 || $(BIN)/python -m pytest -q --collect-only >/dev/null || true
+
 # Coverage: all of core and protocol, branches too; the rest may not fall below coverage-floor.txt.
 PURE := */hames/core/*,*/hames/protocol/*
 test: setup
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target lint types layers
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=target types compiled lint layers
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist worksteal
 	$(BIN)/coverage combine --quiet

@@ -5,11 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from importlib import import_module
+from pkgutil import walk_packages
 
 import pytest
 from coverage import Coverage
 from hypothesis import HealthCheck, settings
+
+import hames
 
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -23,9 +28,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-BLACK_BOX = {"crash", "e2e", "soak"}
+PURE = {"core", "protocol"}
+"""Directories whose tests are measured whole: what they test is covered whole."""
+
+BLACK_BOX = {"cli", "crash", "e2e", "fuzz", "soak"}
 """Directories whose tests drive processes that coverage does not follow. It does not follow the tests either: what they
 call of ours others call too, and the tracer more than doubles what it takes to check all that a server says."""
+
+FOLLOWED = {"client", "server"}
+"""Directories whose tests start processes that are measured as well."""
 
 
 def pytest_collection_finish() -> None:
@@ -34,15 +45,52 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_collection() -> None:
+    """Import all that is measured, since what is imported with a test is not."""
+    if Coverage.current() is not None:
+        for module in walk_packages(hames.__path__, "hames."):
+            if not module.name.endswith(".__main__"):
+                import_module(module.name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, object, object]:
+    """Import tests unmeasured, save those that make something of ours while they are imported."""
+    with nullcontext() if collector.path.parent.name in PURE else unmeasured():
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test that drives processes unmeasured."""
-    measured = Coverage.current() if item.path.parent.name in BLACK_BOX else None
-    if measured is None:
+    """Measure a test, and the processes that it starts, where that may find lines that others do not."""
+    with ExitStack() as undone:
+        if item.path.parent.name not in FOLLOWED:
+            undone.enter_context(pytest.MonkeyPatch.context()).delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        if not is_measured(item):
+            undone.enter_context(unmeasured())
         return (yield)
+
+
+def is_measured(item: pytest.Item) -> bool:
+    """Outside `PURE` neither a property, whose examples go where examples went, nor a test's run on the other loop."""
+    directory = item.path.parent.name
+    if directory in PURE or directory in BLACK_BOX:
+        return directory in PURE
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    is_again = parameters.get("anyio_backend") == "trio" or item.get_closest_marker("unmeasured") is not None
+    return not is_again and not getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """Lift the tracer, which doubles what Python costs."""
+    measured = Coverage.current()
+    if measured is None:
+        yield
+        return
     measured.stop()
     try:
-        return (yield)
+        yield
     finally:
         measured.start()
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hames.config import Config, about_store, about_transport, config_path, home_path
-from hames.core.limits import TURN_LIMITS
+from hames.core.limits import SESSION_LIMITS, TURN_LIMITS
 from hames.core.redaction import redact
+from hames.naming import OFFLINE
 from hames.protocol.errors import HarnessFault, Refused
-from hames.routes import OFFLINE
 from hames.server.host import Host
 from hames.workspace import identity, real_cwd, real_directory
 
@@ -187,6 +187,7 @@ class LocalWorld:
 
     def __init__(self, config: Config, store: Store, home: Path, environ: Mapping[str, str]) -> None:
         from hames.routes import Routes
+        from hames.sandbox.background import OutputFiles
         from hames.sandbox.process import ReaperProcesses
         from hames.sandboxes import Sandboxes
         from hames.toolsets import Toolsets
@@ -199,6 +200,7 @@ class LocalWorld:
         self.processes = self._reaper = ReaperProcesses(
             home / "reaper", term_grace_ms=self.limits["termGraceMs"], reap_ms=self.limits["reapMs"]
         )
+        self.outputs = OutputFiles(home / "output", self.limits["processOutputBytes"])
         self._tools = Toolsets(config)
         self._sandboxes = Sandboxes(
             home,
@@ -206,6 +208,7 @@ class LocalWorld:
             secret=[config_path(environ)],
             wanted=config.get("sandbox"),
             program=config.get("bubblewrap"),
+            limits=self.limits,
         )
 
     def secrets(self) -> tuple[str, ...]:
@@ -221,7 +224,7 @@ class LocalWorld:
         mode = wish.get("mode", "default")
         route = self._route(wish.get("model"), strict=mode == "strict")
         found = os.stat(workspace)
-        limits: dict[str, Any] = {name: self.limits[name] for name in TURN_LIMITS}
+        limits: dict[str, Any] = {name: self.limits[name] for name in (*TURN_LIMITS, *SESSION_LIMITS)}
         if mode == "strict":
             limits["loopRepeats"] = 0  # nothing is said to the model that the caller did not say
         limits.update(wish.get("limits", {}))
@@ -304,12 +307,13 @@ class LocalWorld:
             model=model,
             sandbox=sandbox,
             tools=tuple(self._redacted(tool) for tool in self._tools.open(snapshot["tools"])),
-            assurance=snapshot["assurance"],
+            assurance=self._sandboxes.assurance(snapshot),
             window_tokens=window,
             output_tokens=output if PROVIDERS[name].wants_output_limit else None,
             answer_tokens=known.output_tokens,
             prices=known.prices,
             cutoff=known.cutoff,
+            images=known.images,
             hide=self.hide,
         )
 

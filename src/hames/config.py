@@ -20,6 +20,7 @@ from hames.protocol.errors import Refused
 from hames.protocol.jsontext import dumps, loads
 from hames.providers import PROVIDERS, ProviderRow
 from hames.telemetry.settings import checked as checked_telemetry
+from hames.values import OWNER_CHARS, check_text
 
 
 @record
@@ -35,10 +36,6 @@ class Setting:
     secret: bool = False
     fallbacks: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-
-
-OWNER_CHARS = 80
-"""Of the label of a key's owner: it stands in every snapshot."""
 
 
 def _settings_of(name: str, row: ProviderRow) -> Mapping[str, Setting]:
@@ -62,7 +59,7 @@ def _settings_of(name: str, row: ProviderRow) -> Mapping[str, Setting]:
     }
 
 
-SANDBOXES = ("local", "contained", "auto")
+SANDBOXES = ("local", "contained", "landlock", "auto")
 """As `sandbox` in the params of `session/create`."""
 
 SETTINGS: Mapping[str, Setting] = {
@@ -73,7 +70,11 @@ SETTINGS: Mapping[str, Setting] = {
         if row.is_remote
         for name, setting in _settings_of(provider, row).items()
     },
-    "sandbox": Setting("HAMES_SANDBOX", "sandbox of new sessions: local, contained or auto, default local"),
+    "sandbox": Setting(
+        "HAMES_SANDBOX",
+        "sandbox of new sessions: local, contained, landlock or auto, default local",
+        choices=SANDBOXES,
+    ),
     "bubblewrap": Setting("HAMES_BUBBLEWRAP", "absolute path of `bwrap`, where it is not in its usual place"),
     "modelsFile": Setting("HAMES_MODELS_FILE", "absolute path of a JSON file of models, which wins over our own"),
     "providers.compatible.server": Setting(
@@ -319,36 +320,11 @@ def check_setting(name: str, value: Any) -> Any:
 
 
 def _checked_text(name: str, value: str) -> str:
-    if name == "sandbox" and value not in SANDBOXES:
-        raise Refused("invalid_config", f"{name} must be {' or '.join(SANDBOXES)}, not {value[:80]!r}.", setting=name)
-    if name == "bubblewrap" and not os.path.isabs(value):
-        raise Refused("invalid_config", f"{name} must be an absolute path, not {value[:80]!r}.", setting=name)
-    if (choices := SETTINGS[name].choices) and value not in choices:
-        allowed = " or ".join(choices)
-        raise Refused("invalid_config", f"{name} must be {allowed}, not {value[:80]!r}.", setting=name)
-    if name.endswith("baseUrl") and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
-        raise Refused("invalid_config", f"{name} must be an http or https URL, not {value[:80]!r}.", setting=name)
-    if name.endswith(".apiKeyCommand"):
-        _check_command(name, value)
-    if name.endswith(".owner") and (len(value) > OWNER_CHARS or not value.isprintable()):
-        raise Refused("invalid_config", f"{name} must be one line of at most {OWNER_CHARS} characters.", setting=name)
-    if not name.startswith("telemetry."):
-        return value
     try:
-        return checked_telemetry(name.removeprefix("telemetry."), value)
+        check_text(name, value, SETTINGS[name].choices)
+        return checked_telemetry(name.removeprefix("telemetry."), value) if name.startswith("telemetry.") else value
     except ValueError as error:
         raise Refused("invalid_config", f"{name} {error}.", setting=name) from error
-
-
-def _check_command(name: str, value: str) -> None:
-    import shlex
-
-    try:
-        words = shlex.split(value)
-    except ValueError as error:
-        raise Refused("invalid_config", f"{name} is not a command line: {error}.", setting=name) from error
-    if not words or "\0" in value:
-        raise Refused("invalid_config", f"{name} must name a program.", setting=name)
 
 
 def write_setting(path: Path, name: str, value: Any | None) -> None:

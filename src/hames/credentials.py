@@ -26,6 +26,7 @@ from hames.providers import PROVIDERS
 from hames.sandbox.command import Command
 from hames.sandbox.hunt import MARKER
 from hames.sandbox.process import ReaperProcesses
+from hames.telemetry.settings import secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -216,4 +217,5 @@ class Keys:
         """Every key and other secret that is known now, and long enough to be told from other text."""
         found = [self._config.get(name) for name, setting in SETTINGS.items() if setting.secret]
         found += [command.key for command in self._commands.values()]
+        found += secrets_of(self._config.get("telemetry.headers"))
         return tuple(dict.fromkeys(secret.strip() for secret in found if worth_hiding(secret)))

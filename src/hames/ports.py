@@ -18,8 +18,8 @@ from hames.core.conversation import ModelRequest, Part, Reply, ToolSpec
 from hames.core.cost import Money, Prices
 from hames.core.records import record
 from hames.core.session import Event
-from hames.core.state import State, Turn
-from hames.protocol.errors import HamesError, HarnessFault
+from hames.core.state import Process, State, Turn
+from hames.protocol.errors import HamesError, HarnessFault, ToolFailed
 
 Effect = Literal["read", "write", "execute"]
 """What a tool may do. After a crash only a `read` call may be run again."""
@@ -43,12 +43,14 @@ class ProviderFailed(HarnessFault):
 
     `retryable`: the same request may be sent again. `retry_after_ms`: what the provider asked for. `details`
     may hold `status`, `phase` (connect, first_byte, idle, total, stream), `providerCode`, `providerMessage`
-    (bounded to 500 characters, no secret), `requestId`. `usage` and `cost` as reported, if the try reported any.
+    (bounded to 500 characters, no secret), `requestId`. `usage` and `cost` as reported, if the try reported any;
+    `usage_is_whole`: that is of all of the answer, by the provider's word.
     """
 
     retry_after_ms: int | None = None
     usage: Mapping[str, int] | None = None
     cost: Money | None = None
+    usage_is_whole: bool = False
 
 
 class Provider(Protocol):
@@ -95,7 +97,8 @@ class ProcessResult:
 
     `exit_code` is negative for a signal, 124 after a timeout. `output` is the newest bytes, stdout and stderr
     in order of arrival, at most what was asked for; `total_bytes` counts all. `killed` counts processes that
-    outlived the command and were killed; `alive` lists pids that could not be killed (containment failure).
+    outlived the command and were killed; `alive` lists pids that could not be killed (containment failure). `met` are
+    the limits that it is known to have run into, with their values: not all are told by the machine.
     """
 
     exit_code: int
@@ -104,6 +107,7 @@ class ProcessResult:
     total_bytes: int
     killed: int
     alive: tuple[int, ...]
+    met: Mapping[str, int] = field(default_factory=dict)
 
 
 @record
@@ -163,12 +167,15 @@ class Sandbox(Protocol):
         keep_bytes: int,
         keep_end: bool = True,
         on_output: Callable[[bytes], None] | None = None,
+        on_start: Callable[[Callable[[int], None]], None] | None = None,
     ) -> ProcessResult:
         """Run a command to its end, with /dev/null as stdin, and leave nothing of it running.
 
         `cwd` is relative to the session's working directory. `env` is added to the clean base environment.
         `keep_end` keeps the last `keep_bytes`, else the first. Output never waits for a pipe that somebody
-        still holds. When cancelled, the tree gets TERM, a grace, KILL, and is reaped before this returns.
+        still holds. When cancelled, the tree gets TERM, a grace, KILL, and is reaped before this returns. `on_start` is
+        given what ends it in the same way, after a grace in milliseconds, and lets this return how it ended; that may
+        be called at any time, and `on_start` again for a second try.
 
         Raises:
             ToolFailed: `cwd` is not a directory in the workspace; the command cannot be started.
@@ -236,6 +243,11 @@ class Sandbox(Protocol):
 class Processes(Protocol):
     """The reaper of this process: one for all sessions, started before the first command."""
 
+    @property
+    def record(self) -> ReaperRecord | None:
+        """Where the one that runs now is; None where none does."""
+        ...
+
     async def start(self) -> ReaperRecord | None:
         """Start it if it does not run; None where the platform has none."""
         ...
@@ -257,6 +269,62 @@ class Processes(Protocol):
         ...
 
 
+# --- Output of background processes -------------------------------------------------------------------------
+
+
+class Output(Protocol):
+    """What a background process writes, the newest bytes of it, on disk. Blocking, and quick: the bytes go to a cache.
+
+    It outlives the process that writes it, and any process on this host may read it meanwhile.
+    """
+
+    @property
+    def total_bytes(self) -> int:
+        """All that was written, also what is not kept any more."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """More of it. What the disk does not take is not kept, nor is anything before it; nobody is told."""
+        ...
+
+    def read(self, offset: int, length: int) -> tuple[int, bytes]:
+        """At most `length` bytes from `offset` on, or from the oldest that is kept; and where they begin. Empty at the
+        end."""
+        ...
+
+    def copy_to(self, spool: Spool) -> None:
+        """Write all that is kept to `spool`.
+
+        Raises:
+            HarnessFault: as `Spool.write`; the output cannot be read.
+        """
+        ...
+
+    def discard(self) -> None:
+        """It is not needed any more."""
+        ...
+
+
+class Outputs(Protocol):
+    """Where background processes of all sessions write."""
+
+    def make(self, session_id: str, process_id: str) -> Output:
+        """A place for one that is about to start.
+
+        Raises:
+            HarnessFault: `store_unavailable`.
+        """
+        ...
+
+    def find(self, session_id: str, process_id: str) -> Output | None:
+        """What a process of this host has there; None when there is nothing, or nothing any more."""
+        ...
+
+    def forget(self, session_id: str) -> None:
+        """The session is gone."""
+        ...
+
+
 # --- World --------------------------------------------------------------------------------------------------
 
 
@@ -275,8 +343,8 @@ class Equipment:
 
     `window_tokens`: what a request may have, with its answer where the vendor counts that in. `output_tokens`: the most
     that is asked of an answer, None as much as the provider gives; `answer_tokens`: the most that it can have all the
-    same. `prices` are those of the model where it is asked. `cutoff` is up to when it was trained. None of them: not
-    known. `hide` takes the keys out of a text, which no model may be told.
+    same. `prices` are those of the model where it is asked. `cutoff` is up to when it was trained. `images`: whether it
+    takes any. None of them: not known. `hide` takes the keys out of a text, which no model may be told.
     """
 
     provider: Provider
@@ -289,6 +357,7 @@ class Equipment:
     answer_tokens: int | None = None
     prices: Prices | None = None
     cutoff: str | None = None
+    images: bool | None = None
     hide: Callable[[str], str] = str
 
 
@@ -303,6 +372,11 @@ class World(Protocol):
     @property
     def processes(self) -> Processes:
         """The reaper of this process."""
+        ...
+
+    @property
+    def outputs(self) -> Outputs:
+        """Where background processes write."""
         ...
 
     async def unlock(self, model: str | None) -> None:
@@ -410,7 +484,8 @@ class ToolOutcome:
     """What a call gave. `text` and `images` are what the model is shown; `details` is for clients, bounded to 4 KiB.
 
     `truncation` says what was cut (`{mode, totalLines, shownLines, totalBytes, shownBytes, keptBytes?, nextOffset?}`).
-    `kept` is the whole of what was cut, to be kept as an artifact (`keptBytes` of it where it was too much).
+    `kept` is the whole of what was cut, to be kept as an artifact (`keptBytes` of it where it was too much). `error`:
+    the call failed, of this kind; it is told as a `ToolFailed` is, and `text` with it.
     """
 
     text: str
@@ -418,6 +493,7 @@ class ToolOutcome:
     truncation: Mapping[str, Any] | None = None
     changes: tuple[FileChange, ...] = ()
     images: tuple[ToolImage, ...] = ()
+    error: ToolFailed | None = None
     kept: Spool | None = None
 
 
@@ -437,13 +513,83 @@ class KeptOutput(Protocol):
         ...
 
 
+class Screen(Protocol):
+    """A filter of bytes that come in pieces: see `core.redaction.RedactedStream`."""
+
+    def feed(self, piece: bytes, /) -> bytes:
+        """What of it can be shown now."""
+        ...
+
+    def rest(self) -> bytes:
+        """What still waits, at the end."""
+        ...
+
+
+@record
+class Wish:
+    """A background process to start. `command` is what people are shown of it. `argvs` are tried one after the other
+    while there is no such program. `screens` are what its output goes through before anything is kept."""
+
+    argvs: tuple[tuple[str, ...], ...]
+    command: str
+    name: str | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    screens: tuple[Screen, ...] = ()
+
+
+@record
+class OutputPage:
+    """A piece of what a process wrote: `data` from `offset` on; `total_bytes` is all that it wrote."""
+
+    process: Process
+    offset: int
+    data: bytes
+    total_bytes: int
+
+
+class Background(Protocol):
+    """The background processes of a session, as a call may use them. `which` is an id, or a name."""
+
+    async def start(self, wish: Wish) -> Process:
+        """Start one, and wait a moment for it to fail: durable before it runs. It stays when the call is answered; when
+        the call is cancelled before, nothing of it stays.
+
+        Raises:
+            ToolFailed: `too_many`, `name_taken`; what `Sandbox.run` raises when a command cannot be started.
+            HarnessFault: the store or the sandbox.
+        """
+        ...
+
+    async def all(self) -> Sequence[tuple[Process, int]]:
+        """All that run, and the newest of those that ended, each with the bytes that it wrote."""
+        ...
+
+    async def read(self, which: str, offset: int | None, *, length: int, wait_ms: int) -> OutputPage:
+        """What it wrote from `offset` on, None for the last `length` bytes; waits for some where there is none.
+
+        Raises:
+            ToolFailed: `process_not_found`.
+        """
+        ...
+
+    async def stop(self, which: str) -> Process:
+        """End it; returns when nothing of it runs.
+
+        Raises:
+            ToolFailed: `process_not_found`.
+        """
+        ...
+
+
 @record
 class ToolContext:
     """What a call may use, and nothing else.
 
     `limits` are the tool limits of `core/limits.py`. `emit` takes live output, called from the event loop. `spool`
     gives a place for output that is too large to be shown, `kept` opens, by its handle, what went there in an earlier
-    call (`ToolFailed`: `not_found`); None where there is none.
+    call (`ToolFailed`: `not_found`); None where there is none. `background` is None in a session without the tool that
+    reads and stops what runs there.
     """
 
     session_id: str
@@ -454,6 +600,7 @@ class ToolContext:
     emit: Callable[[bytes], None]
     spool: Callable[[], Spool] | None = None
     kept: Callable[[str], Awaitable[KeptOutput]] | None = None
+    background: Background | None = None
 
 
 class Tool(Protocol):

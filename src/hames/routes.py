@@ -1,4 +1,4 @@
-"""Where models are asked: which provider and model a name means, at which address, with which key, and for whom.
+"""Where models are asked: at which address, with which key, and for whom; `naming.py` says which model a name means.
 
 Rule 1: a provider is made once, when it is first needed, and opens no connection then.
 Rule 2: what a session was bound to is compared member by member before anything is sent (AH-INT-4).
@@ -7,9 +7,9 @@ Rule 2: what a session was bound to is compared member by member before anything
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from hames.naming import OFFLINE, default_model, model_named, provider_named
 from hames.protocol.errors import Refused
 
 if TYPE_CHECKING:
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from hames.config import Config
     from hames.core.catalog import ModelFacts
     from hames.ports import Mismatch, Provider, Store
-
-OFFLINE: Final = "offline"
-
-PROVIDER_TYPO: Final = 0.8
-"""How alike (difflib) to a provider's name what stands before the `/` of a model must be to be a typing error, and
-not part of the model's name, as in `qwen/qwen3`."""
 
 
 class Routes:
@@ -50,49 +44,15 @@ class Routes:
         Raises:
             Refused: `invalid_config`, `credential_missing`.
         """
-        name, model = self._named(model if model is not None else self._default_model())
+        name, model = model_named(self._config, model if model is not None else default_model(self._config))
         route = {**self.provider(name).route, "provider": name, "model": model}
         self.facts(name, model)  # a file of models that is not good is refused now, not in mid-turn
         return route
 
-    def _default_model(self) -> str:
-        configured = self._config.get("model")
-        if configured is not None:
-            return str(configured)
-        return "compatible" if self._config.get("providers.compatible.baseUrl") else OFFLINE
-
-    def _named(self, text: str) -> tuple[str, str]:
-        """`<provider>/<model>`, a provider, or a model of the provider of the configured model: both names."""
-        name, model = self._provider_named(text)
-        if name == OFFLINE:
-            return OFFLINE, OFFLINE
-        model = model or str(self._config.get(f"providers.{name}.model") or "")
-        if not model:
-            raise Refused(
-                "invalid_config",
-                f"No model is named: write `{name}/<model>` or set providers.{name}.model.",
-                member="model",
-            )
-        return name, model
-
-    def _provider_named(self, text: str) -> tuple[str, str]:
-        """The same; the name of the model is empty where only a provider is named."""
-        from hames.providers import PROVIDERS
-
-        name, _, model = text.partition("/")
-        if name not in PROVIDERS:
-            if get_close_matches(name.lower(), PROVIDERS, 1, PROVIDER_TYPO):
-                known = ", ".join(PROVIDERS)
-                message = f"There is no provider {name[:80]!r}; there are: {known}. Write `<provider>/<model>`."
-                raise Refused("invalid_config", message, member="model")
-            configured = str(self._config.get("model") or "").partition("/")[0]
-            return configured if configured in PROVIDERS and configured != OFFLINE else "compatible", text
-        return name, model
-
     async def unlock(self, model: str | None) -> None:
         """See `ports.World.unlock`."""
         try:
-            name, _ = self._provider_named(model if model is not None else self._default_model())
+            name, _ = provider_named(self._config, model if model is not None else default_model(self._config))
         except Refused:
             return  # a name of nothing: who is asked for it next says so, in words of its own
         await self._keys.unlock(name)
@@ -101,7 +61,7 @@ class Routes:
         """See `ports.World.provider`."""
         from hames.providers import PROVIDERS, ProviderSettings
 
-        name = name if name is not None else self._named(self._default_model())[0]
+        name = name if name is not None else provider_named(self._config, default_model(self._config))[0]
         if name not in PROVIDERS:
             known = ", ".join(PROVIDERS)
             raise Refused("capability_unavailable", f"There is no provider {name[:80]!r}; there are: {known}.")

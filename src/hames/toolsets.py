@@ -21,7 +21,7 @@ class Toolsets:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._made: dict[str, Tool] = {}
+        self._made: dict[tuple[str, bool], Tool] = {}
 
     def choose(self, wish: Mapping[str, Any], route: Mapping[str, Any], *, network: bool) -> list[str]:
         """The names that stand in the snapshot, from `tools` and `mode` of the params of `session/create`.
@@ -62,15 +62,17 @@ class Toolsets:
         """The tools called `names`, in the order of the table."""
         from hames.tools import TABLE, ToolSettings
 
+        background = "process" in names
         settings = ToolSettings(
+            background=background,
             private_addresses=self._config.get("tools.webFetch.privateAddresses") == "allow",
             search_key=self._config.get("tools.webSearch.apiKey"),
             search_url=self._config.get("tools.webSearch.baseUrl"),
         )
         for name, row in TABLE.items():
-            if name in names and name not in self._made:
-                self._made[name] = row.make(settings)
-        return [self._made[name] for name in TABLE if name in names]
+            if name in names and (name, background) not in self._made:
+                self._made[name, background] = row.make(settings)
+        return [self._made[name, background] for name in TABLE if name in names]
 
     def _is_set(self, setting: str) -> bool:
         return bool(self._config.get(setting))

@@ -47,6 +47,7 @@ def test_the_same_content_is_the_same_bytes() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.unmeasured
 def test_a_flipped_byte_is_found_and_named_wherever_it_is() -> None:
     for part in parts(DATA):
         for offset in range(part.start, part.end):
@@ -58,6 +59,7 @@ def test_a_flipped_byte_is_found_and_named_wherever_it_is() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.unmeasured
 def test_an_added_byte_is_found_and_named_wherever_it_is() -> None:
     for part in parts(DATA):
         for offset in range(part.start, part.end, 3):
@@ -68,6 +70,7 @@ def test_an_added_byte_is_found_and_named_wherever_it_is() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.unmeasured
 def test_a_missing_byte_is_found_and_named_wherever_it_is() -> None:
     """Which of several equal bytes in a row is missing cannot be told: it is named by the first byte that differs."""
     for offset in range(0, len(DATA), 5):
@@ -79,6 +82,7 @@ def test_a_missing_byte_is_found_and_named_wherever_it_is() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.unmeasured
 def test_an_archive_that_ends_early_is_torn_there() -> None:
     for part in parts(DATA):
         for offset in range(max(1, part.start), part.end):

@@ -84,6 +84,15 @@ def test_of_a_short_secret_nothing_is_shown(secret: str) -> None:
         (["set", "limits.steps", "many"], "must be an integer"),
         (["set", "providers.compatible.baseUrl", "ftp://x"], "must be an http or https URL"),
         (["set", "model"], "required: value"),
+        (["set", "model", "opnai/gpt-5"], "There is no provider 'opnai'; did you mean `openai/gpt-5`?"),
+        (["set", "sandbox", "jail"], "must be local or contained"),
+        (["set", "bubblewrap", "bwrap"], "must be an absolute path, not 'bwrap'"),
+        (["set", "modelsFile", "models.json"], "must be an absolute path, not 'models.json'"),
+        (["set", "modelsFile", "/no/such/models.json"], "cannot be read: No such file"),
+        (["set", "modelsFile", "/dev/null"], "is not a regular file"),
+        (["set", "providers.compatible.server", "olama"], "must be one of"),
+        (["set", "providers.openai.apiKeyCommand", "pass 'show"], "is not a command line"),
+        (["set", "providers.openai.owner", "x" * 81], "must be one line of at most 80 characters"),
         (["set", "model", ""], "must be a text that is not empty"),
     ],
 )
@@ -166,3 +175,15 @@ def test_a_command_of_a_run_finds_no_key_in_any_environment(hames: Cli) -> None:
     )  # fmt: skip
 
     assert (done.code, done.record["text"]) == (0, "none"), done.err
+
+
+def test_a_file_of_models_is_read_before_it_is_set(hames: Cli) -> None:
+    path = hames.home / "models.json"
+    path.write_text('{"version": "1"}')
+    wrong = hames("config", "set", "modelsFile", str(path))
+    path.write_text('{"version": "1", "cards": []}')
+    right = hames("config", "set", "modelsFile", str(path))
+
+    assert (wrong.code, right.code) == (64, 0)
+    assert "cards" in wrong.err
+    assert json.loads(hames.config.read_text()) == {"modelsFile": str(path)}

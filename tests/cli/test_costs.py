@@ -129,7 +129,7 @@ def test_the_file_of_models_is_named_by_an_absolute_path(hames: Cli, fake: FakeP
     done = hames("run", "--json", "go", env=compatible(fake.url, HAMES_MODELS_FILE="models.json"))
 
     assert done.code == 64
-    assert "must be named by an absolute path" in done.record["error"]["message"]
+    assert "must be an absolute path, not 'models.json'" in done.record["error"]["message"]
 
 
 def test_where_a_request_must_say_how_long_its_answer_may_get_the_window_is_thought_of(hames: Cli) -> None:

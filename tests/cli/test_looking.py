@@ -32,6 +32,28 @@ def test_tools_are_listed_with_who_is_offered_them(hames: Cli) -> None:
     assert not (hames.home / "store").exists()
 
 
+def test_a_model_is_one_row_whatever_its_name(hames: Cli) -> None:
+    with FakeProvider() as fake:
+        fake.models = ["x\ny", "t\tab", "e\x1b[2J", "z" * 1_000]
+        env = {"HAMES_MODEL": "compatible/m", "HAMES_COMPATIBLE_BASE_URL": fake.url}
+        listed = hames("models", env=env)
+        asked = json.loads(hames("models", "--json", env=env).out)
+
+    names = [line.split()[0].removeprefix("compatible/") for line in listed.out.splitlines()]
+    assert names == ["e\\x1b[2J", "t\\tab", "x\\ny", "z" * 199 + "…"]
+    assert sorted(fake.models) == [model["name"] for model in asked["models"]]
+
+
+def test_a_session_is_one_row_wherever_it_works(hames: Cli, tmp_path: Path) -> None:
+    workspace = tmp_path / "two\nlines"
+    workspace.mkdir()
+    record(hames, "--workspace", str(workspace), "say hi")
+
+    (row,) = hames("sessions", "list").out.splitlines()
+
+    assert "/two\\nlines" in row
+
+
 def test_models_are_listed_with_what_is_known_of_them(hames: Cli) -> None:
     assert hames("models").out == f"{'offline/offline':<48} from provider\n"
     env = {"HAMES_MODEL": "compatible/m", "HAMES_COMPATIBLE_BASE_URL": "http://127.0.0.1:9"}

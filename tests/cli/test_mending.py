@@ -6,9 +6,10 @@ import hashlib
 import os
 import pty
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -17,10 +18,27 @@ from cli.command import Cli, Finished, finish
 from e2e.driver import Server
 
 
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A store with one session in it, of which each test gets a copy: the bytes that a run of its own would leave."""
+    cli = Cli(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("workspace"))
+    assert cli("run", "--id", "s1", "say one").code == 0
+    cli.end()
+    return cli
+
+
 @pytest.fixture
-def database(hames: Cli) -> Path:
+def hames(home: Path, pattern: Cli) -> Iterator[Cli]:
+    """The command line, on a store of its own, where the session's workspace is."""
+    cli = Cli(home, pattern.workspace)
+    yield cli
+    cli.end()
+
+
+@pytest.fixture
+def database(hames: Cli, pattern: Cli) -> Path:
     """The store's database, with one session in it."""
-    assert hames("run", "--id", "s1", "say one").code == 0
+    copytree(pattern.home / "store", hames.home / "store")
     return hames.home / "store" / "store.db"
 
 

@@ -87,7 +87,8 @@ def test_a_session_bound_to_another_workspace_is_denied(hames: Cli, tmp_path: Pa
     done = hames("run", "--json", "--session", session, "--workspace", str(tmp_path), "say no")
     assert done.code == done.record["exitCode"] == 3
     assert done.record["error"]["kind"] == "authority_mismatch"
-    assert f"workspace: recorded '{hames.workspace}', found '{tmp_path}'" in done.err
+    assert f"workspace: recorded {hames.workspace}, found {tmp_path}\n" in done.err
+    assert "Leave out --workspace to go on" in done.err
     assert "details.fields" not in done.err
 
 
@@ -102,6 +103,20 @@ def test_an_older_session_goes_on_with_another_model(hames: Cli, fake: FakeProvi
     assert other.code == 3
     assert done.record["model"]["model"] == again.record["model"]["model"] == "fake-model"
     assert [message["role"] for message in fake.requests[0].body["messages"]][1:] == ["user", "assistant", "user"]
+
+
+def test_a_run_with_another_model_tells_every_event_and_word_once(hames: Cli) -> None:
+    script = 'say one\ncall bash {"command": "echo told"}\nsay two'
+    cursor = hames("run", "--json", "--id", "s-1", "say first").record["cursor"]
+
+    lines = hames("run", "--jsonl", "--session", "s-1", "--model", "offline", script).out.splitlines(keepends=True)[:-1]
+    since = hames("replay", "s-1", "--jsonl", "--after", cursor).out
+    shown = hames("run", "--session", "s-1", "--model", "offline", script)
+
+    assert "".join(lines) == since
+    assert json.loads(lines[0])["event"]["type"] == "session.updated"
+    assert shown.out == "one\ntwo\n"
+    assert shown.err.count("+ echo told") == 1
 
 
 @pytest.mark.parametrize(
@@ -119,6 +134,10 @@ def test_an_older_session_goes_on_with_another_model(hames: Cli, fake: FakeProvi
         (["--title", "x" * 501, "x"], "--title must be a string of 500 characters"),
         (["--steps", "99999999", "x"], "--steps must be from 1 to"),
         (["--timeout-ms", "99999999999", "x"], "--timeout-ms must be from 1 to"),
+        (["--cost-micros", "9999999999999", "x"], "--cost-micros must be from 1 to"),
+        (["--session", "s-1", "--tools", "none", "x"], "--tools is for a new session"),
+        (["--tools", " ,", "x"], "--tools names no tool"),
+        (["--tools", "read,no-such-tool", "x"], "names one that does not exist"),
         ([" \n"], "The prompt is empty"),
         ([os.fsdecode(b"\xff")], "not UTF-8"),
         ([], "The prompt is empty"),
@@ -248,8 +267,14 @@ def test_a_key_from_another_place_is_the_same_key(hames: Cli, fake: FakeProvider
     hames("config", "set", "providers.compatible.apiKey", "sk-a-key-for-tests")
     elsewhere = {**env, "HAMES_COMPATIBLE_API_KEY": None}
     assert hames("run", "--session", session, "go", env=elsewhere).out == "two\n"
-    rotated = hames("run", "--json", "--session", session, "go", env={**env, "HAMES_COMPATIBLE_API_KEY": "sk-another"})
+    other = {**env, "HAMES_COMPATIBLE_API_KEY": "sk-another-key-for-tests"}
+    rotated = hames("run", "--json", "--session", session, "go", env=other)
     assert (rotated.code, rotated.record["error"]["kind"]) == (3, "authority_mismatch")
+    assert re.search(r"model\.credential: recorded the key \w+ \(environment\), found the key \w+ \(", rotated.err)
+    assert "--model <provider>/<model>` binds the session to what is configured now" in rotated.err
+    fake.script(text("three"))
+    again = ("run", "--session", session, "--model", "compatible/fake-model", "go")
+    assert hames(*again, env=other).out == "three\n"
 
 
 # --- stdin and stdout ---------------------------------------------------------------------------------------

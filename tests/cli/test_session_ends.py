@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import pty
 import stat
+from shutil import copytree
 
 import pytest
 
-from cli.command import SCRIPT, Cli, finish
+from cli.command import Cli, finish
 from hames.archive.verify import verify_archive
 from hames.commands.exits import COMPLETED, USAGE
 
 
-def made(hames: Cli, session_id: str = "s1") -> Cli:
-    assert hames("run", "--id", session_id, "--title", "a title", SCRIPT).code == COMPLETED
+@pytest.fixture
+def hames(hames: Cli, stored: Cli) -> Cli:
+    """The command line, on a copy of the store with session `s1`: the bytes that a run of its own would leave."""
+    copytree(stored.home / "store", hames.home / "store")
     return hames
 
 
 def test_an_export_is_a_file_that_proves_itself(hames: Cli) -> None:
-    made(hames)
-
     done = hames("sessions", "export", "s1")
 
     path = hames.workspace / "s1.tar"
@@ -34,8 +35,6 @@ def test_an_export_is_a_file_that_proves_itself(hames: Cli) -> None:
 
 
 def test_an_export_goes_where_it_is_told_and_tells_where(hames: Cli) -> None:
-    made(hames)
-
     done = hames("sessions", "export", "s1", "-o", "other.tar", "--json")
 
     assert done.code == COMPLETED
@@ -44,7 +43,6 @@ def test_an_export_goes_where_it_is_told_and_tells_where(hames: Cli) -> None:
 
 
 def test_no_file_is_overwritten(hames: Cli) -> None:
-    made(hames)
     (hames.workspace / "s1.tar").write_text("mine")
 
     done = hames("sessions", "export", "s1")
@@ -55,8 +53,6 @@ def test_no_file_is_overwritten(hames: Cli) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told(hames: Cli) -> None:
-    made(hames)
-
     done = hames("sessions", "export", "s1", "-o", "nowhere/x.tar")
 
     assert (done.code, done.out) == (USAGE, "")
@@ -64,8 +60,6 @@ def test_a_file_that_cannot_be_written_is_told(hames: Cli) -> None:
 
 
 def test_a_delete_wants_a_word_where_nobody_can_be_asked(hames: Cli) -> None:
-    made(hames)
-
     refused = hames("sessions", "delete", "s1")
     still = hames("sessions", "list").out
     done = hames("sessions", "delete", "s1", "--yes")
@@ -81,7 +75,6 @@ def test_a_delete_wants_a_word_where_nobody_can_be_asked(hames: Cli) -> None:
 
 @pytest.mark.parametrize(("answer", "code", "left"), [(b"y\n", COMPLETED, 0), (b"\n", USAGE, 1), (b"no\n", USAGE, 1)])
 def test_on_a_terminal_it_asks(hames: Cli, answer: bytes, code: int, left: int) -> None:
-    made(hames)
     controller, terminal = pty.openpty()
     try:
         process = hames.start("sessions", "delete", "s1", stdin=terminal, stderr=terminal)
@@ -100,8 +93,6 @@ def test_on_a_terminal_it_asks(hames: Cli, answer: bytes, code: int, left: int) 
 
 
 def test_a_session_that_is_not_there_is_told(hames: Cli) -> None:
-    made(hames)
-
     for action in (["export", "nope"], ["delete", "nope", "--yes"]):
         done = hames("sessions", *action)
         assert (done.code, done.out) == (USAGE, "")

@@ -34,3 +34,24 @@ def test_a_new_model_is_told() -> None:
     assert told({"type": "session.updated", "data": {"by": {}, "model": route}}) == "[model: openai/m]"
     both = {"by": {}, "title": "T", "model": route}
     assert told({"type": "session.updated", "data": both}) == "[title: T, model: openai/m]"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text", "short", "whole"),
+    [
+        ("ok", "fine", None, "  fine"),
+        ("error", "Error (not_found): There is no x.\nmore", "  read: error (not_found): There is no x.",
+         "  Error (not_found): There is no x.\n  more"),
+        ("error", "Errors were found", "  read: error: Errors were found", "  [error] Errors were found"),
+        ("denied", "Error (denied): No.", "  read: denied (denied): No.", "  [denied] Error (denied): No."),
+        ("cancelled", "Cancelled.", "  read: cancelled: Cancelled.", "  [cancelled] Cancelled."),
+    ],
+)  # fmt: skip
+def test_a_result_is_told_with_its_tool_and_how_it_went_once(
+    outcome: str, text: str, short: str | None, whole: str
+) -> None:
+    data = {"callId": "c-1", "tool": "read", "outcome": outcome, "text": text, "details": {}}
+    event = {"type": "tool.completed", "data": data}
+
+    assert told(event) == short
+    assert told(event, tool_output=True) == whole

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hames.commands.visible import one_line, visible
+from hames.commands.visible import in_a_row, one_line, visible
 
 OBEYED = {"Cc", "Cs", "Zl", "Zp"}
 
@@ -40,6 +40,13 @@ def test_text_may_be_cut_anywhere(before: str, after: str) -> None:
 )
 def test_what_a_terminal_obeys_is_spelled_out(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+@given(st.text(), st.integers(2, 50))
+def test_a_name_is_one_line_with_all_of_it_visible_and_no_longer_than_asked(text: str, limit: int) -> None:
+    shown = in_a_row(text, limit)
+    assert len(shown) <= limit
+    assert not [c for c in shown if unicodedata.category(c) in OBEYED]
 
 
 @given(st.text(), st.integers(2, 50))

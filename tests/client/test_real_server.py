@@ -91,6 +91,11 @@ async def test_every_helper_speaks_a_method_that_the_server_knows(tmp_path: Path
         await session.wait(large)
         [artifact] = (await session.list_artifacts())["artifacts"]
         await session.read_artifact(artifact["artifact"], length=10)
+        started = await session.submit('call bash {"command": "echo on; sleep 600", "background": true}')
+        await session.wait(started["turn"]["turnId"])
+        [process] = (await session.list_processes())["processes"]
+        assert (await session.read_process(process["processId"], wait_ms=60_000)).get("text") == "on\n"
+        assert (await session.stop_process(process["processId"]))["process"]["status"] == "exited"
         await session.read_events(limit=10)
         await client.resume_session(session.id, own="observe")
         await client.list_sessions(workspace=workspace)

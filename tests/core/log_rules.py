@@ -38,6 +38,7 @@ class LogRules:
     ended: dict[str, str] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     steers: list[str] = field(default_factory=list)
+    processes: set[str] = field(default_factory=set)
     held: bool = False
     closed: bool = False
     fence: int = 0
@@ -53,6 +54,8 @@ class LogRules:
             assert turn_id not in self.ended, f"{event.type} after the terminal of {turn_id}"
             if event.type in TERMINALS:
                 self._terminal(event, turn_id, events[place + 1 :])
+            elif event.type.startswith("process."):
+                self._process(event, turn_id)
             elif event.type.startswith("turn.") or event.type.startswith("queue."):
                 self._lifecycle(event, turn_id, lease)
             else:
@@ -149,6 +152,21 @@ class LogRules:
         if status == "cancelled":
             assert event.data["cause"] == "host"
 
+    def _process(self, event: Event, turn_id: str) -> None:
+        process_id = event.data["processId"]
+        if event.type == "process.started":
+            assert not self.closed, "nothing starts in a closed session"
+            assert turn_id == self.host, "what starts is of the running turn"
+            assert event.attempt == self.attempts[turn_id]
+            assert turn_id not in self.asked, "nothing starts behind a cancel"
+            self.processes.add(process_id)
+            return
+        assert event.turn_id is None, "it is stopped and ends whatever its turn did"
+        assert process_id in self.processes
+        if event.type == "process.exited":
+            assert event.data["originTurnId"] in self.admitted
+            self.processes.remove(process_id)
+
     def _other(self, event: Event, turn_id: str) -> None:
         data = event.data
         if event.attempt is not None:
@@ -160,6 +178,7 @@ class LogRules:
             case "session.closed":
                 assert self.host is None, "a session is closed once nothing runs"
                 assert not self.waiting, "a session is closed once nothing waits"
+                assert not self.processes, "a session is closed once nothing runs in its background"
                 self.closed = True
             case "session.resumed":
                 self.closed = False

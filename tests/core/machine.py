@@ -8,6 +8,7 @@ Rule 2: the functions under test are a parameter, so the same machine that prove
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from core.ledger import REAL, Core, Ledger
@@ -23,17 +24,20 @@ from hames.core.commands import (
     Draft,
     Ending,
     EndTurn,
+    ExitProcess,
     OpenSession,
     Record,
     Reply,
     ResumeQueue,
+    StartProcess,
     StartTurn,
     SteerTurn,
+    StopProcess,
     SubmitTurn,
     UpdateSession,
     UpdateTurn,
 )
-from hames.core.compaction import Replacement, plan_cut
+from hames.core.compaction import EARLIER, Group, Replacement, plan_cut
 from hames.core.composition import Composition, Part, compose_data
 from hames.core.context import Conversation
 from hames.core.conversation import Message, history_faults
@@ -61,6 +65,12 @@ def slots(text: str) -> tuple[dict[str, str], ...]:
     return ({"type": "text", "text": text},)
 
 
+def _unmarked(group: Group) -> Group:
+    """As it was before it stood before a cut."""
+    said = (replace(each, text=each.text.replace(f"{EARLIER}\n", "")) for each in group.messages)
+    return replace(group, messages=tuple(said))
+
+
 class Machine:
     """One session, its clients and its workers. `act` does one thing and checks all that must hold."""
 
@@ -84,7 +94,7 @@ class Machine:
         if self.reference.status == "none" and name not in ("create", "steer"):
             # Little can be seen before there is a session.
             self.create("ann", None, "c1", first=True)
-        if name in ("record", "boundary", "end") and self.reference.running is None:
+        if name in ("record", "boundary", "end", "begin_process") and self.reference.running is None:
             # A worker with nothing to do looks for the next turn.
             self.start(stale=False, again=False)
         getattr(self, name)(**arguments)
@@ -215,6 +225,35 @@ class Machine:
             # Calls that a turn leaves open stay without a result.
             self.open_calls = []
 
+    # --- background processes -------------------------------------------------------------------------------
+
+    def begin_process(self, stale: bool, pick: int) -> None:
+        fence, turn_id, process_id = self._fence(stale), self._running(pick), self._fresh("p")
+        data: dict[str, Any] = {"command": "sleep 1", "callId": "c0", "lifetimeMs": 1000}
+        if pick % 2:
+            data |= {"name": "web", "reaper": {"pid": 7, "startTime": 8, "socket": "/s"}}
+        command = StartProcess(fence, turn_id, process_id, data)
+        self._ask(command, lambda: self.reference.begin_process(fence, turn_id, process_id), fence=fence)
+
+    def stop_process(self, pick: int) -> None:
+        process_id = self._process(pick)
+        self._ask(StopProcess(process_id, by("ann")), lambda: self.reference.stop_process(process_id))
+
+    def leave_process(self, stale: bool, pick: int) -> None:
+        fence, process_id = self._fence(stale), self._process(pick)
+        data: dict[str, Any] = {
+            "why": "exited",
+            "outputBytes": pick,
+            **({"signal": 9} if pick % 2 else {"exitCode": 0}),
+        }
+        command = ExitProcess(fence, process_id, data)
+        self._ask(command, lambda: self.reference.leave_process(fence, process_id), fence=fence)
+
+    def _process(self, pick: int) -> str:
+        """One that runs, mostly."""
+        running = list(self.reference.processes)
+        return running[pick % len(running)] if running else "p0"
+
     def take_over(self, then: str) -> None:
         self.reference.lease = self.ledger.claim()
         if then == "start":
@@ -239,6 +278,7 @@ class Machine:
         assert (state.hold is not None) == reference.held
         assert list(state.steers) == reference.steers
         assert (state.compact is not None) == reference.compacts
+        assert [process.process_id for process in state.open_processes()] == list(reference.processes)
         for job in reference.jobs.values():
             turn = self.ledger.turns[job.turn_id]
             found = (turn.status, turn.host, turn.attempt, turn.fence, turn.delivery, turn.cancel is not None)
@@ -314,7 +354,11 @@ class Machine:
         assert (again and again.parts) == (base and base.parts), "what goes beside it is as it was"
         first, *rest = self.conversation.groups()
         assert first.messages[0].text == replacement.text
-        assert rest == [group for seq, group in before.items() if seq and replacement.keeps(seq)]
+        stay = [group for seq, group in before.items() if seq and replacement.keeps(seq)]
+        assert [_unmarked(group) for group in rest] == [_unmarked(group) for group in stay]
+        for group in rest:
+            is_earlier = group.is_said and replacement.is_earlier(group.seq, group.turn_id)
+            assert (EARLIER in group.messages[0].text) == is_earlier
 
     def _shorter(self) -> Draft:
         conversation = self.conversation

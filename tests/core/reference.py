@@ -49,6 +49,8 @@ class Session:
     steers: list[str] = field(default_factory=list)
     compacts: bool = False
     lease: int = 0
+    processes: dict[str, str | None] = field(default_factory=dict)
+    """Those that run, each with the cause of its stop, once one is durable."""
     keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Key to the method and the content it was used for."""
 
@@ -84,9 +86,7 @@ class Session:
             return []
         if turn_id in self.jobs:
             raise No("turn_exists")
-        # A close that waits for the running turn takes nothing more.
-        if self.status == "closed" or (self.running and self.jobs[self.running].asked == "session_closed"):
-            raise No("session_closed")
+        self._takes_more()
         if delivery == "reject" and (self.running or self.queue):
             raise No("session_busy")
         if len(self.queue) >= room:
@@ -156,8 +156,7 @@ class Session:
 
     def compact(self) -> list[Expected]:
         self._exists()
-        if self.status == "closed" or (self.running and self.jobs[self.running].asked == "session_closed"):
-            raise No("session_closed")
+        self._takes_more()
         if self.compacts:
             return []
         self.compacts = True
@@ -168,14 +167,50 @@ class Session:
         if self.status == "closed":
             return []
         events = self._cancel_all_queued("session_closed")
-        if self.running is None:
+        for process_id, cause in self.processes.items():
+            if cause != "session_closed":
+                self.processes[process_id] = "session_closed"
+                events.append(("process.stop_requested", None, {"processId": process_id, "cause": "session_closed"}))
+        if self.running is None and not self.processes:
             self.status = "closed"
             return [*events, ("session.closed", None, {})]
+        if self.running is None:
+            return events
         job = self.jobs[self.running]
         if job.asked is None:
             job.asked = "session_closed"
             events.append(("turn.cancel_requested", job.turn_id, {"cause": "session_closed"}))
         return events
+
+    def _takes_more(self) -> None:
+        # A close that waits for the running turn, or for a process, takes nothing more.
+        waits = self.running and self.jobs[self.running].asked == "session_closed"
+        if self.status == "closed" or waits or "session_closed" in self.processes.values():
+            raise No("session_closed")
+
+    def stop_process(self, process_id: str) -> list[Expected]:
+        self._exists()
+        if process_id not in self.processes:
+            raise No("process_not_found")
+        if self.processes[process_id] is not None:
+            return []
+        self.processes[process_id] = "client"
+        return [("process.stop_requested", None, {"processId": process_id, "cause": "client"})]
+
+    def begin_process(self, fence: int, turn_id: str, process_id: str) -> list[Expected]:
+        if self._mine(fence, turn_id).asked is not None:
+            raise No("no_active_turn")
+        self.processes[process_id] = None
+        return [("process.started", turn_id, {"processId": process_id})]
+
+    def leave_process(self, fence: int, process_id: str) -> list[Expected]:
+        self._exists()
+        if fence != self.lease:
+            raise No("lease_lost")
+        if process_id not in self.processes:
+            raise No("process_not_found")
+        del self.processes[process_id]
+        return [("process.exited", None, {"processId": process_id})]
 
     def reopen(self) -> list[Expected]:
         self._exists()

@@ -200,6 +200,7 @@ def test_events_in_any_order_give_a_sendable_history(types: list[str], names: in
             "source": "document",
             "path": f"{number % names}.md",
             "kind": "changed",
+            "counters": {"prompt_tokens": number},
             "repairs": [{"code": "images", "count": 1}],
         }
         story.tell(type_, f"t{number % names}", **data)
@@ -211,9 +212,12 @@ def test_events_in_any_order_give_a_sendable_history(types: list[str], names: in
 def test_a_whole_log_is_folded_as_its_events_one_by_one() -> None:
     machine = Machine()
     walk(machine, 1, steps=100)
-    at_once = Conversation()
+    events = machine.ledger.events
+    replaced = [Replacement.of(event) for event in events if event.type == "context.replaced"]
+    newest = replaced[-1] if replaced else None
+    at_once = Conversation(replacement=newest)
 
-    at_once.apply_all(machine.ledger.events)
+    at_once.apply_all(events[newest.read_from - 1 if newest else 0 :])
 
     assert at_once.messages() == machine.conversation.messages()
     assert at_once.progress == machine.conversation.progress

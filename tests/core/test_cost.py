@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hames.core.cost import (
+    BYTES_A_TOKEN,
     RULES,
     Money,
     Prices,
@@ -17,6 +18,7 @@ from hames.core.cost import (
     Sent,
     add_amounts,
     estimate,
+    is_credible,
     most,
     reported_amount,
     semantics,
@@ -261,10 +263,11 @@ def test_of_a_cut_answer_only_counters_that_come_at_its_end_are_all_there_is(pro
 
     facts = usage_facts(provider, counters, prices=priced(PLAIN), reported=None, whole=False)
 
-    if provider in ("anthropic", "gemini"):
-        assert facts["costReason"] == "incomplete_coverage"
-    else:
+    if provider == "openai":
         assert facts["cost"]["estimated"]["amount"] == "0.000012"
+    else:
+        assert facts["costReason"] == "incomplete_coverage"
+    assert facts.get("partial", False) == (provider != "openai")
 
 
 @pytest.mark.parametrize(
@@ -386,3 +389,45 @@ def test_of_a_provider_that_counts_its_cache_beside_the_input_all_three_make_the
     found = most("anthropic", priced(CACHING), Sent(9, 7), counters)
 
     assert found == Money(usd({"4": 6, "10": 7}), "USD")
+
+
+def test_what_is_told_of_a_part_and_what_came_is_the_least_of_an_answer() -> None:
+    told = {"prompt_tokens": 1, "completion_tokens": 50}
+
+    found = [
+        most("compatible", priced(PLAIN), Sent(9, sent), told, whole=False, seen_bytes=seen * BYTES_A_TOKEN)
+        for sent, seen in ((70, 60), (10, 0), (10, 60), (None, 60))
+    ]
+
+    assert found == [Money(usd({"2": 1, "10": output}), "USD") for output in (70, 50, 60)] + [None]
+
+
+@pytest.mark.parametrize(
+    ("provider", "counters", "seen", "credible"),
+    [
+        ("compatible", {"prompt_tokens": 0, "completion_tokens": 0}, 0, False),
+        ("compatible", {"prompt_tokens": 1, "completion_tokens": 9}, 10, False),
+        ("compatible", {"prompt_tokens": 1, "completion_tokens": 10}, 10, True),
+        ("compatible", {"prompt_tokens": 1}, 10, True),
+        ("compatible", {}, 10, True),
+        ("anthropic", {"input_tokens": 0, "output_tokens": 10}, 10, True),
+        ("gemini", {"promptTokenCount": 1, "candidatesTokenCount": 4, "thoughtsTokenCount": 6}, 10, True),
+        ("fake", {}, 10, True),
+    ],
+)
+def test_a_report_without_input_or_of_less_than_what_came_is_of_another_answer(
+    provider: str, counters: Mapping[str, int], seen: int, credible: bool
+) -> None:
+    assert is_credible(provider, counters, seen * BYTES_A_TOKEN) == credible
+
+
+def test_of_a_request_that_is_told_to_have_no_input_what_was_sent_counts() -> None:
+    zeros = {"prompt_tokens": 0, "completion_tokens": 0}
+
+    found = most("compatible", priced(PLAIN), Sent(9, 70), zeros, whole=True, seen_bytes=5 * BYTES_A_TOKEN)
+
+    assert found == Money(usd({"2": 9, "10": 5}), "USD")
+
+
+def test_what_asks_nobody_costs_nothing() -> None:
+    assert most("offline", None, Sent(9, None), {}) == Money("0", "USD")

@@ -93,12 +93,15 @@ def asked(most: str | None = None, **data: Any) -> tuple[str, dict[str, Any]]:
     return "model.requested", {**bound, **data}
 
 
-def told(cost: str | None = None, most: str | None = None) -> tuple[str, dict[str, Any]]:
-    amount = {"currency": "USD", "amount": cost or most}
-    if cost is not None:
-        return "usage.recorded", {"counters": {}, "cost": {"estimated": amount}}
-    bound = {} if most is None else {"costAtMost": amount}
-    return "usage.recorded", {"counters": {}, "costReason": "missing_provider_detail", **bound}
+def told(cost: str | None = None, most: str | None = None, *, partial: bool = False) -> tuple[str, dict[str, Any]]:
+    data: dict[str, Any] = {"counters": {}, "partial": True} if partial else {"counters": {}}
+    if cost is None:
+        data["costReason"] = "missing_provider_detail"
+    else:
+        data["cost"] = {"reported": {"currency": "USD", "amount": cost}}
+    if most is not None:
+        data["costAtMost"] = {"currency": "USD", "amount": most}
+    return "usage.recorded", data
 
 
 def failed(**details: Any) -> tuple[str, dict[str, Any]]:
@@ -118,6 +121,13 @@ def failed(**details: Any) -> tuple[str, dict[str, Any]]:
         ([asked("1"), failed(phase="connect"), asked("1"), told(cost="0.25")], "0.25", "0", True),
         ([asked("1"), failed(phase="first_byte", status=503), asked("1"), told(cost="0.25")], "0.25", "0", True),
         ([asked("1"), asked("1", purpose="summary", trigger="overflow"), told(cost="0.5")], "0.5", "0", True),
+        ([asked("1"), asked("1", trigger="overflow", afterText=True), told(cost="0.5")], "1.5", "1", True),
+        ([asked(), asked("1", trigger="overflow", afterText=True), told(cost="0.5")], "0.5", "0", False),
+        ([asked("9"), told(cost="0.25", most="4")], "4", "4", True),
+        ([asked("9"), told(cost="0.25", most="4", partial=True)], "4", "4", True),
+        ([asked("9"), told(cost="10", most="4", partial=True)], "10", "10", True),
+        ([asked("9"), told(cost="0.25", partial=True)], "9", "9", True),
+        ([asked(), told(cost="0.25", partial=True)], "0", "0", False),
         ([asked("1"), asked("1", purpose="summary", trigger="threshold"), told(cost="0.5")], "1.5", "1", True),
         ([asked()], "0", "0", False),
         ([asked(), told()], "0", "0", False),

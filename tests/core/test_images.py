@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake.pictures import gif, jpeg, png, webp
+from fake.pictures import drawn, gif, jpeg, png, webp
 from hames.core.images import Measured, measure
-from hames.core.pictures import Pictures
+from hames.core.pictures import ALL_TYPES, Pictures, types_taken
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_anything_may_be_looked_at(data: bytes) -> None:
         measure(start + data)
 
 
-def _image(data: bytes, label: str | None = None) -> dict[str, Any]:
-    image: dict[str, Any] = {"type": "image", "mediaType": "image/png", "data": data}
+def _image(data: bytes, label: str | None = None, media_type: str = "image/png") -> dict[str, Any]:
+    image: dict[str, Any] = {"type": "image", "mediaType": media_type, "data": data}
     return image if label is None else {**image, "label": label}
 
 
@@ -63,6 +63,12 @@ def test_an_image_is_shown_once_and_named_again() -> None:
     assert pictures.said([_image(b"b")])[1][0].data == b"b"
 
 
+def test_an_image_whose_content_is_lost_is_said_and_not_shown() -> None:
+    texts, shown = Pictures().said([{**_image(b"", "a.png"), "data": None}])
+
+    assert ([slot["text"] for slot in texts], shown) == (["[image a.png: its content is lost]"], ())
+
+
 def test_images_beyond_the_limits_are_left_out_and_said() -> None:
     few, small = Pictures(most=1), Pictures(most_bytes=3)
     few.said([_image(b"a")])
@@ -70,6 +76,51 @@ def test_images_beyond_the_limits_are_left_out_and_said() -> None:
     assert [few.said([_image(b"b", "b.png")])[1], small.said([_image(b"abcd")])[1]] == [(), ()]
     assert few.said([_image(b"c", "c.png")])[0][0]["text"].startswith("[image c.png: left out")
     assert small.said([_image(b"abc")])[1][0].data == b"abc"
+
+
+def test_a_model_is_shown_only_what_it_takes() -> None:
+    none, no_gif = Pictures(types=types_taken("openai", False)), Pictures(types=types_taken("gemini", True))
+    slots = [_image(png(), "a.png"), _image(gif(), None, "image/gif"), _image(png(), "a.png")]
+
+    assert [slot["text"] for slot in none.said(slots)[0]] == [
+        "[image a.png: not shown, since this model takes no images]",
+        "[image: not shown, since this model takes no images]",
+        "[image a.png: not shown, since this model takes no images]",
+    ]
+    texts, shown = no_gif.said(slots)
+    assert texts[1]["text"] == "[image: not shown, since this model takes no image/gif]"
+    assert [picture.data for picture in shown] == [png()]
+    assert (none.not_taken, no_gif.not_taken, none.left_out) == (3, 1, 0)
+    assert types_taken("anthropic", None) == types_taken("openai", True) == ALL_TYPES
+
+
+def test_an_animation_that_is_in_the_log_is_shown_to_no_model() -> None:
+    pictures = Pictures()
+    moving = drawn("GIF", "P", 4, 3, frames=2)
+
+    texts, shown = pictures.said([_image(moving, "a.gif", "image/gif"), _image(gif(), "b.gif", "image/gif")])
+
+    assert texts[0]["text"] == "[image a.gif: not shown, since it is an animation]"
+    assert [picture.data for picture in shown] == [gif()]
+    assert pictures.not_taken == 1
+
+
+TYPES = st.frozensets(st.sampled_from(sorted(ALL_TYPES)))
+
+
+@given(st.lists(st.sampled_from(sorted(ALL_TYPES)), max_size=6), TYPES, TYPES, st.integers(0, 6))
+def test_what_fits_another_model_is_what_that_would_have_been_shown(
+    kinds: list[str], one: frozenset[str], other: frozenset[str], switched: int
+) -> None:
+    slots = [_image(str(number).encode(), None, kind) for number, kind in enumerate(kinds)]
+    before, anew = Pictures(types=one), Pictures(types=other)
+    first = before.said(slots[:switched])
+
+    fits = before.fits(other)
+
+    assert fits == (anew.said(slots[:switched]) == first)
+    if fits:
+        assert before.said(slots[switched:]) == anew.said(slots[switched:])
 
 
 @given(st.lists(st.sampled_from([100, 2_000, 2_001, 7_000]), max_size=60))

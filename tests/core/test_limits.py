@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hames.core.limits import DEFAULTS, LIMITS, TURN_LIMITS, Limit, check_limit
-from hames.protocol.objects import TurnLimits
+from hames.core.limits import DEFAULTS, LIMITS, SESSION_LIMITS, TURN_LIMITS, Limit, check_limit
+from hames.protocol.objects import SessionLimits, TurnLimits
 
 EVERY = st.sampled_from(list(LIMITS.values()))
 
@@ -22,6 +22,7 @@ def test_every_limit_has_a_default_within_its_range_and_says_what_it_bounds() ->
 
 def test_the_limits_of_a_turn_are_those_that_a_caller_may_send() -> None:
     assert {*TURN_LIMITS, "fallback"} == set(TurnLimits.__annotations__)
+    assert {*TURN_LIMITS, *SESSION_LIMITS, "fallback"} == set(SessionLimits.__annotations__)
 
 
 @given(EVERY, st.data())

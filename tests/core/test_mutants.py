@@ -102,6 +102,9 @@ MUTANTS = (
         '"session_closed", "drop", None))\n    return',
         '"session_closed", "drop", None))[:-1]\n    return',
     ),
+    Mutant("a close leaves what runs in the background", decide, "() if state.open_processes() else", "() if 0 else"),
+    Mutant("a session that closes takes turns", decide, " or is_closing(state)", ""),
+    Mutant("a process is forgotten with its start", session, '    "process.started": _process_started,\n', ""),
     Mutant("a cancelled turn is steered", decide, "turn is None or turn.cancel is not None:", "turn is None:"),
     Mutant(
         "a steer reaches another turn",

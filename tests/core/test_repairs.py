@@ -35,12 +35,13 @@ def test_a_count_that_goes_on_is_the_count_of_all(
 
 
 def test_what_is_told_is_told_again_when_there_is_more_of_it() -> None:
-    nothing = repairs_data(signed_parts=0, images=0, lost=())
-    first = repairs_data(signed_parts=2, images=1, lost=())
-    lost = repairs_data(signed_parts=1, images=0, lost={"a-2", "a-1"})
+    nothing = repairs_data(signed_parts=0, images=0, not_taken=0, lost=())
+    first = repairs_data(signed_parts=2, images=1, not_taken=3, lost=())
+    lost = repairs_data(signed_parts=1, images=0, not_taken=0, lost={"a-2", "a-1"})
 
     assert nothing == {"repairs": []}
     assert not is_more(nothing, {})
+    assert counts(first) == {"signed_parts": 2, "images": 1, "images_not_taken": 3}
     assert is_more(first, {})
     assert not is_more(first, counts(first))
     assert not is_more(nothing, counts(first))
@@ -49,7 +50,7 @@ def test_what_is_told_is_told_again_when_there_is_more_of_it() -> None:
 
 
 def test_of_many_that_are_lost_the_first_are_named() -> None:
-    [repair] = repairs_data(signed_parts=0, images=0, lost=[f"a-{n:03}" for n in range(500)])["repairs"]
+    [repair] = repairs_data(signed_parts=0, images=0, not_taken=0, lost=[f"a-{n:03}" for n in range(500)])["repairs"]
 
     assert repair["count"] == 500
     assert repair["artifacts"] == [f"a-{n:03}" for n in range(ARTIFACTS_NAMED)]

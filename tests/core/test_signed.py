@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hames.core.conversation import AssistantMessage, ToolCall
-from hames.core.signed import CallItem, Item, OwnItem, TextItem, joined, signed_items, signed_parts
+from hames.core.signed import (
+    MOST_BYTES,
+    MOST_DEPTH,
+    CallItem,
+    Item,
+    OwnItem,
+    TextItem,
+    joined,
+    signed_items,
+    signed_parts,
+)
 from hames.protocol.jsontext import dumps, loads
 
 CALLS = st.builds(ToolCall, st.just(""), st.uuids().map(str), st.text(), st.text())
@@ -28,6 +38,18 @@ def message(items: list[Item], dialect: str = "d", model: str = "m") -> Assistan
     calls = tuple(item.call for item in items if isinstance(item, CallItem))
     parts = loads(dumps(signed_parts(dialect, model, items)))
     return AssistantMessage(text if text.strip() else "", calls, parts)
+
+
+@pytest.mark.parametrize("most", [{"depth": MOST_DEPTH - 3}, {"size": MOST_BYTES - 100}])
+def test_parts_that_are_too_deep_or_too_large_are_left_out_whole(most: dict[str, int]) -> None:
+    def parts(more: int) -> object:
+        deep: object = "x" * (most.get("size", 0) + more)
+        for _ in range(most.get("depth", 0) + more):
+            deep = [deep]
+        return signed_parts("d", "m", [TextItem("Well."), OwnItem({"sealed": deep})])
+
+    assert parts(0) != {}
+    assert parts(200) == {}
 
 
 def said(items: list[Item]) -> list[Item]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hames.core.state import Turn, turn_from_json, turn_to_json
-from hames.core.usage import NO_USAGE, RATE_CARDS_NAMED, UsageSum, input_tokens, usage_total
+from hames.core.usage import COUNTED, COUNTERS_NAMED, NO_USAGE, RATE_CARDS_NAMED, UsageSum, input_tokens, usage_total
 from hames.protocol.jsontext import loads
 
 NAMES = st.sampled_from(["input_tokens", "output_tokens", "prompt_tokens_details.cached_tokens"])
@@ -63,6 +63,17 @@ def test_adding_changes_no_earlier_sum(report: Mapping[str, int]) -> None:
     before.add({"counters": report, "costReason": "invalid_counters"})
 
     assert before == UsageSum({"input_tokens": 1}, requests=1, reported=1)
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 400).map(str), st.integers(0, 2**53 - 1), max_size=60), max_size=9))
+def test_a_total_fits_an_event_whatever_names_are_reported_and_no_sum_is_short(
+    reports: Sequence[Mapping[str, int]],
+) -> None:
+    counters = summed(*({"counters": report} for report in reports)).counters
+
+    assert len(counters) == min(COUNTERS_NAMED, len({name for report in reports for name in report}))
+    for name, counted in counters.items():
+        assert counted == min(COUNTED, sum(report.get(name, 0) for report in reports))
 
 
 @given(st.lists(AMOUNTS, min_size=1))

@@ -44,6 +44,8 @@ _FIXED = {
     "durationMs": 12,
     "sinceMs": 15000,
     "delayMs": 1043,
+    "startTime": 3690226,
+    "socket": "/home/ada/.local/state/hames/reaper/reaper-4711-c9396721.socket",
     "responseId": "chatcmpl-7d1f",
     # Estimates, which follow the length of this run's paths.
     "estimatedTokens": 1803,

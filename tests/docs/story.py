@@ -35,6 +35,7 @@ def tell(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:
     waits_and_pieces(book, start, fake, workspace)
     loop(book, server, fake, workspace)
     shorter(book, start, fake, workspace)
+    background(book, server, fake, workspace)
     lost_owner(book, start, fake, workspace)
     ends(book, server, workspace)
 
@@ -204,6 +205,21 @@ def shorter(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> No
     server.call("turn/submit", sessionId="s11", turnId="t1", input=[*said("What is on it?"), image])
     server.finish("s11", "t1")
     book.events(server, "s11", "context.repaired")
+
+
+def background(book: Book, server: Server, fake: FakeProvider, workspace: Path) -> None:
+    """A server that a turn leaves running, until somebody stops it."""
+    command = "echo listening on 8080; trap 'echo bye; exit 0' TERM; while :; do read -t 600 <> <(:); done"
+    fake.script(calls([("bash", {"command": command, "background": True, "name": "web"})]), text("It listens."))
+    server.create(workspace, "s12")
+    server.finish("s12", server.submit("s12", "Start the server.", turnId="t1"))
+    (process,) = server.call("process/list", sessionId="s12")["processes"]
+    one = {"sessionId": "s12", "processId": process["processId"]}
+    server.call("process/read", **one, waitMs=30_000)
+    book.call(server, "process/list", sessionId="s12")
+    book.call(server, "process/read", **one, offset=0, waitMs=1_000)
+    book.call(server, "process/stop", **one)
+    book.events(server, "s12", "process.started", "process.stop_requested", "process.exited")
 
 
 def lost_owner(book: Book, start: Start, fake: FakeProvider, workspace: Path) -> None:

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from docs import pages
 from e2e.driver import TIMEOUT_S, Server, environment
 from hames import cli
 from hames.commands import exits
 from hames.config import SETTINGS
+from hames.core.limits import DEFAULTS, NO_COST_LIMIT
+from hames.providers import PROVIDERS
 from hames.providers.offline import DIRECTIVES
 from hames.sandbox.local import FIXED, PASSED_ON
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-
-BLOCK = re.compile(r"^<!-- test: (\w+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+README = pages.text("README.md")
 
 VOLATILE = (
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z",
@@ -37,9 +37,9 @@ MARK = "\x02"
 """Stands between what two commands wrote."""
 
 
-def blocks(kind: str) -> list[str]:
+def blocks(kind: str, page: str = "README.md") -> list[str]:
     """The blocks of a kind, in order."""
-    return [body for name, body in BLOCK.findall(README) if name == kind]
+    return [body for name, body in pages.blocks(page) if name == kind]
 
 
 def pattern(shown: str) -> str:
@@ -115,7 +115,7 @@ def test_the_lines_by_hand_are_answered_as_shown(home: Path) -> None:
             assert any(re.fullmatch(pattern(shown), line) for line in following), f"not sent, or not here: {shown}"
 
 
-@pytest.mark.parametrize("example", blocks("python"))
+@pytest.mark.parametrize("example", blocks("python") + blocks("python", "clients/python/README.md"))
 def test_the_python_examples_run(tmp_path: Path, example: str) -> None:
     env = environment(tmp_path / "home")
     done = subprocess.run([sys.executable, "-c", example], env=env, capture_output=True, timeout=2 * TIMEOUT_S)
@@ -143,28 +143,54 @@ def test_every_option_of_the_readme_exists(row: tuple[str, str], capfd: pytest.C
 
 
 def test_the_exit_codes_are_those_that_are_published() -> None:
-    shown = {int(code) for cell in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for code in cell.split(", ")}
+    cells = re.findall(r"^\| ([\d, ]+)(?: `\w+`)? \|", README + pages.text("protocol/store.md"), re.MULTILINE)
+    shown = {int(code) for cell in cells for code in cell.split(", ")}
     published = {value for name, value in vars(exits).items() if name.isupper() and name != "FOUND"}
     assert shown == published | set(exits.FOUND.values())
 
 
-def test_every_variable_and_setting_of_the_readme_exists() -> None:
+@pytest.mark.parametrize("page", ["README.md", "protocol/models.md", "protocol/operating.md"])
+def test_every_variable_and_setting_that_is_named_exists(page: str) -> None:
+    text = pages.text(page)
     variables = {setting.environment for setting in SETTINGS.values()} | {"HAMES_HOME", "HAMES_CONFIG"}
-    assert set(re.findall(r"\bHAMES_[A-Z_]+\b", README)) <= variables
-    assert set(re.findall(r"\bproviders\.\w+\.\w+\b|\blimits\.\w+\b", README)) <= set(SETTINGS)
+    assert set(re.findall(r"\bHAMES_[A-Z_]+\b", text)) <= variables
+    assert set(re.findall(r"\bproviders\.\w+\.\w+\b|\blimits\.\w+\b", text)) <= set(SETTINGS)
 
 
 def test_the_script_language_is_told_whole() -> None:
-    assert dict(re.findall(r"^\| `([a-z ]+<[^`]+>)` \| (.*) \|$", README, re.MULTILINE)) == DIRECTIVES
+    page = pages.text("protocol/offline.md")
+    assert dict(re.findall(r"^\| `([a-z ]+<[^`]+>)` \| (.*) \|$", page, re.MULTILINE)) == DIRECTIVES
 
 
 def test_the_environment_of_commands_is_told_whole() -> None:
-    (told,) = re.findall(r"^A command gets a short environment: (.*?)\n\n", README, re.MULTILINE | re.DOTALL)
+    page = pages.text("protocol/tools.md")
+    (told,) = re.findall(r"^A command gets a short environment: (.*?)\n\n", page, re.MULTILINE | re.DOTALL)
     fixed = {f"{name}={value}" for name, value in FIXED.items()}
     assert set(re.findall(r"`([^`]+)`", told)) == {*PASSED_ON, "LC_*", *fixed}
 
 
-def test_every_link_of_the_readme_leads_somewhere() -> None:
-    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", README, re.MULTILINE)}
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert target.removeprefix("#") in headings if target.startswith("#") else (ROOT / target).exists()
+def test_the_limits_that_are_told_are_those_there_are() -> None:
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)?) \| ([\w ,]+) \| .* \| ", README, re.MULTILINE)
+    told = dict(
+        zip(
+            re.findall(r"\w+", " ".join(row[0] for row in rows)),
+            ", ".join(row[1] for row in rows).split(", "),
+            strict=True,
+        )
+    )
+    units = {"": 1, " s": 1_000, " hour": 3_600_000, " MiB": 2**20}
+    assert told.pop("costMicros") == "none"
+    assert DEFAULTS["costMicros"] == NO_COST_LIMIT
+    assert {name: int(shown.split()[0]) * units[shown.lstrip("0123456789")] for name, shown in told.items()} == {
+        name: DEFAULTS[name] for name in told
+    }
+
+
+def test_the_providers_are_told_with_their_addresses_and_variables() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| (.*) \|$", pages.text("protocol/models.md"), re.MULTILINE)
+    assert [name for name, _, _ in rows] == ["anthropic", "openai", "gemini", "compatible", "offline"]
+    assert {name for name, _, _ in rows} == set(PROVIDERS)
+    for name, address, variables in rows:
+        assert re.findall(r"`(https?://[^`]+)`", address) == [url for url in (PROVIDERS[name].base_url,) if url]
+        if PROVIDERS[name].needs_key:
+            assert tuple(re.findall(r"`(\w+)`", variables)) == PROVIDERS[name].key_variables

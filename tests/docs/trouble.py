@@ -180,6 +180,14 @@ def cursors_and_references(book: Book, server: Server) -> None:
     )
     book.refused(
         server,
+        "process_not_found",
+        "Of another session, or one of more than sixteen that have ended since.",
+        "process/read",
+        sessionId="e1",
+        processId="p-0123456789abcdef0123",
+    )
+    book.refused(
+        server,
         "subscription_not_found",
         "It ended with its connection.",
         "events/unsubscribe",

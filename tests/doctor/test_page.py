@@ -12,7 +12,7 @@ from hames.doctor.table import CHECKS
 
 NAMES = [
     "python", "install", "config", "directory", "filesystem", "space", "sqlite", "store", "leftovers", "sandbox",
-    "providers", "framing", "terminal",
+    "model", "models", "providers", "framing", "terminal",
 ]  # fmt: skip
 """Published: programs look for them."""
 

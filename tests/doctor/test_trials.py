@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 
 from doctor.conftest import MakeCase
 from fake.provider import FakeProvider, never, status
 from hames.doctor import trials
 from hames.doctor.trials import check_framing, check_providers, check_sandbox
-from hames.protocol.errors import ToolFailed
+from hames.protocol.errors import Refused, ToolFailed
+from hames.sandbox.process import ReaperProcesses
+from hames.sandboxes import Sandboxes
 
 KEY = "sk-0123456789abcdef"
 
@@ -21,7 +27,7 @@ def test_a_command_runs_and_a_tree_is_gone(case: MakeCase) -> None:
     found = check_sandbox(case())
 
     assert found.status == "ok", found
-    assert set(found.details) == {"backend", "commandMs", "treeGoneMs", "contained"}
+    assert set(found.details) == {"backend", "commandMs", "treeGoneMs", "local", "contained", "landlock", "why"}
 
 
 @pytest.mark.parametrize(("wanted", "status"), [("local", "ok"), ("auto", "warn"), ("contained", "fail")])
@@ -31,9 +37,12 @@ def test_confinement_that_is_wanted_and_not_to_be_had_is_told_with_what_to_do(
     found = check_sandbox(case(HAMES_SANDBOX=wanted, HAMES_BUBBLEWRAP=str(tmp_path / "none")))
 
     assert found.status == status
-    assert found.seen.endswith("contained is not to be had")
+    assert "; contained is not to be had (There is no bubblewrap at " in found.seen
+    assert "apt-get install bubblewrap" in found.details["why"]["contained"][0]
     assert found.details["contained"]["fs.write_confined"] == "no"
-    assert all("no bubblewrap" in problem.what and "Install" in problem.advice for problem in found.problems)
+    problems = [problem for problem in found.problems if "bubblewrap" in problem.what]
+    assert all("no bubblewrap" in problem.what and "Install" in problem.advice for problem in problems)
+    assert len(problems) == (wanted != "local")
 
 
 def test_a_path_without_bash_fails(case: MakeCase, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -62,7 +71,7 @@ def test_a_model_that_is_not_on_offer_is_told_with_those_that_are(case: MakeCase
     found = check_providers(case(HAMES_COMPATIBLE_BASE_URL=fake.url, HAMES_COMPATIBLE_MODEL="fake-modle"))
 
     assert found.status == "warn"
-    assert "'fake-modle' is not among its models: another-model, fake-model." in found.problems[0].what
+    assert "'fake-modle' is not among those of compatible: another-model, fake-model." in found.problems[0].what
 
 
 def test_a_missing_key_is_told_by_its_variable(case: MakeCase) -> None:
@@ -70,7 +79,7 @@ def test_a_missing_key_is_told_by_its_variable(case: MakeCase) -> None:
         found = check_providers(case(HAMES_COMPATIBLE_BASE_URL=fake.url))
 
     assert found.status == "fail"
-    assert found.problems[0].what == "It wants a key, and none is configured."
+    assert found.problems[0].what == "compatible wants a key, and none is configured."
     assert "HAMES_COMPATIBLE_API_KEY" in found.problems[0].advice
 
 
@@ -101,6 +110,16 @@ def test_a_server_without_a_listing_may_chat_all_the_same(case: MakeCase, fake: 
     assert check_providers(case(HAMES_COMPATIBLE_BASE_URL=fake.url)).status == "warn"
 
 
+def test_of_several_providers_each_is_told_by_its_name(case: MakeCase, fake: FakeProvider) -> None:
+    fake.listing = status(404, {"error": {"message": "no such route"}})
+    key = {"HAMES_OPENAI_API_KEY": KEY, "HAMES_ANTHROPIC_API_KEY": KEY}
+    urls = {"HAMES_OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "HAMES_ANTHROPIC_BASE_URL": fake.url}
+
+    found = check_providers(case(HAMES_COMPATIBLE_BASE_URL=fake.url, **key, **urls))
+
+    assert [problem.what.split()[0] for problem in found.problems] == ["compatible", "anthropic", "openai:"]
+
+
 def test_a_server_that_does_not_answer_is_not_waited_for_long(
     case: MakeCase, fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +129,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for_long(
     found = check_providers(case(HAMES_COMPATIBLE_BASE_URL=fake.url))
 
     assert found.status == "fail"
-    assert "No answer in" in found.problems[0].what
+    assert "No answer of compatible in" in found.problems[0].what
 
 
 def test_nobody_at_the_address_fails_with_the_setting(case: MakeCase) -> None:
@@ -196,3 +215,28 @@ def test_a_handshake_that_goes_wrong_says_how(
 
     assert found.status == "fail"
     assert told in found.problems[0].what
+
+
+def test_what_is_told_of_sandboxes_is_what_a_session_gets(case: MakeCase, tmp_path: Path) -> None:
+    program = os.environ.get("HAMES_BUBBLEWRAP")
+    found = check_sandbox(case(**({"HAMES_BUBBLEWRAP": program} if program else {})))
+
+    async def chosen() -> dict[str, Mapping[str, str]]:
+        processes = ReaperProcesses(tmp_path / "run")
+        sandboxes = Sandboxes(tmp_path, processes, program=program)
+        given: dict[str, Mapping[str, str]] = {"local": sandboxes.choose({"sandbox": "local"})["guarantees"]}
+        try:
+            for name in ("contained", "landlock"):
+                await sandboxes.prove(name)
+                with suppress(Refused):
+                    given[name] = sandboxes.choose({"sandbox": name, "network": "disabled"})["guarantees"]
+        finally:
+            await processes.aclose()
+        return given
+
+    given = anyio.run(chosen)
+
+    assert found.details["local"].items() <= given.pop("local").items()
+    for name in ("contained", "landlock"):
+        assert (name in given) == (not found.details["why"][name])
+        assert given.get(name, found.details[name]) == found.details[name]

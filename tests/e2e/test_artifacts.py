@@ -13,7 +13,7 @@ import pytest
 
 from e2e.driver import Server
 from e2e.fixtures import of_shared
-from fake.pictures import gif, jpeg, png, webp
+from fake.pictures import drawn, gif, jpeg, png, webp
 from fake.provider import FakeProvider, calls, text
 
 PROMPT = "".join(random.Random(7).choices("abcdefgh ijkl\näöü€😀", k=300_000))
@@ -171,6 +171,11 @@ def test_a_client_gets_a_list_of_artifacts_in_pages(server: Server, workspace: P
         ({"data": b64encode(jpeg()[:-9]).decode(), "mediaType": "image/jpeg"}, "input[0].data"),
         ({"data": b64encode(webp()[:-9]).decode(), "mediaType": "image/webp"}, "input[0].data"),
         ({"data": b64encode(gif()[:-1]).decode(), "mediaType": "image/gif"}, "input[0].data"),
+        ({"data": b64encode(drawn("GIF", "P", 4, 4, frames=2)).decode(), "mediaType": "image/gif"}, "input[0].data"),
+        (
+            {"data": b64encode(drawn("WEBP", "RGB", 4, 4, frames=2)).decode(), "mediaType": "image/webp"},
+            "input[0].data",
+        ),
         ({"mediaType": "image/gif"}, "input[0].data"),
         ({"mediaType": "image/bmp"}, "input[0].mediaType"),
         ({"role": "command"}, "input[0].role"),

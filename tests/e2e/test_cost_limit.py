@@ -143,6 +143,59 @@ def test_where_no_most_is_known_the_turn_ends_and_says_that_the_cost_cannot_be_k
     assert len(model.requests) == 1
 
 
+REPORTS_EARLY: Mapping[str, Answer] = {
+    "compatible": chat.chunk({**chat.delta({"content": "half"}), "usage": chat.USAGE}) + chat.partial(" of it") + cut(),
+    "anthropic": CUT["anthropic"],
+    "gemini": gemini.send(gemini.chunk([{"text": "half"}], usage={"promptTokenCount": 9, "candidatesTokenCount": 1}))
+    + cut(),
+}
+"""What is cut after a report of its beginning."""
+
+
+@pytest.mark.parametrize("vendor", list(REPORTS_EARLY), indirect=True)
+def test_what_was_reported_before_an_answer_was_cut_is_not_all_that_it_cost(
+    serve: Serve, model: FakeProvider, workspace: Path, vendor: str
+) -> None:
+    model.answer = lambda _: REPORTS_EARLY[vendor]
+
+    event = ended(serve(outputTokens=1_000), workspace, vendor, 15_000)
+
+    details = event["data"]["error"]["details"]
+    assert details["limit"] == "costMicros"
+    # Each is 1000 tokens at 10 dollars a million, and what was sent.
+    assert details["observed"] == details["assumed"] >= len(model.requests) * 10_000
+    assert len(model.requests) <= 2
+
+
+@pytest.mark.parametrize("vendor", ["compatible"], indirect=True)
+def test_an_answer_is_held_to_what_came_of_it_though_nothing_is_reported_of_it(
+    serve: Serve, model: FakeProvider, workspace: Path
+) -> None:
+    zeros = {"prompt_tokens": 0, "completion_tokens": 0}
+    model.answer = lambda _: chat.calls([("bash", COMMAND)], "w" * 80_000, usage=zeros)
+
+    event = ended(serve(outputTokens=1_000), workspace, "compatible", 150_000)
+
+    details = event["data"]["error"]["details"]
+    assert details["observed"] == details["assumed"] >= 200_000
+    assert len(model.requests) == 2
+    assert event["data"]["usage"]["direct"]["counters"] == zeros
+
+
+@pytest.mark.parametrize("vendor", ["compatible"], indirect=True)
+def test_a_request_that_is_found_too_long_after_text_is_paid_for(
+    serve: Serve, model: FakeProvider, workspace: Path
+) -> None:
+    too_long = {"error": {"code": "context_length_exceeded", "message": "maximum context length"}}
+    model.answer = lambda _: chat.partial("half") + chat.send(chat.event(too_long))
+
+    event = ended(serve(outputTokens=1_000), workspace, "compatible", 1)
+
+    details = event["data"]["error"]["details"]
+    assert (details["limit"], len(model.requests)) == ("costMicros", 1)
+    assert details["observed"] == details["assumed"] >= 10_000
+
+
 def test_answers_that_leave_nothing_out_and_refusals_are_held_to_what_they_cost(
     serve: Serve, model: FakeProvider, workspace: Path, vendor: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from e2e.driver import Server
 from e2e.fixtures import Start
 from fake.provider import FakeProvider, calls, text
+from hames.sandbox import landlock
 
 UNCONFINED = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
 BROKEN = "#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n"
@@ -31,6 +32,41 @@ def stub(tmp_path: Path) -> Path:
     path.write_text(BROKEN)
     path.chmod(0o755)
     return path
+
+
+@pytest.mark.parametrize("network", ["general", "disabled"])
+def test_a_session_under_landlock_runs_its_commands_restricted_or_is_refused(
+    start: Start, workspace: Path, home: Path, fake: FakeProvider, network: str
+) -> None:
+    server = start()
+    answer = server.ask("session/create", workspace=str(workspace), sandbox="landlock", network=network)
+    if "error" in answer:
+        assert landlock.abi() < 3 or (network == "disabled" and not landlock.can_cut_off())
+        assert answer["error"]["data"]["kind"] == "containment_unavailable"
+        assert answer["error"]["data"]["details"]["missing"]
+        assert fake.requests == []
+        return
+    snapshot, session_id = answer["result"]["snapshot"], answer["result"]["session"]["sessionId"]
+    outside, (kept,) = home / "new", home.rglob("landlock.json")
+    command = f"echo x >f; cat f; cat {kept}; echo x >{outside}; echo >/dev/tcp/127.0.0.1/1"
+    fake.script(calls([("bash", {"command": command})]), text("ok"))
+
+    server.finish(session_id, server.submit(session_id))
+
+    reduced = [name for name, held in snapshot["sandbox"]["guarantees"].items() if held != "yes"]
+    assert (snapshot["sandbox"]["backend"], snapshot["sandbox"]["network"]) == ("landlock", network)
+    assert snapshot["assurance"]["reduced"] == sorted(reduced)
+    assert {"fs.write_confined", "host.process_hidden", "host.secrets_safe"} <= set(reduced)
+    assert server.log(session_id)[-1]["event"]["data"]["assurance"] == snapshot["assurance"]
+    said = fake.requests[-1].body["messages"][-1]["content"]
+    assert said.startswith("x\n")
+    assert "landlock.json: Permission denied" in said
+    assert f"{outside}: Permission denied" in said
+    assert ("socket: Permission denied" in said) == (network == "disabled")
+    assert not outside.exists()
+    checked = server.call("health/check", sessionId=session_id, dependencies=["sandbox"])["dependencies"]["sandbox"]
+    assert (checked["status"], checked["details"]["backend"]) == ("ok", "landlock")
+    assert checked["details"]["guarantees"]["host.process_hidden"] == "no"
 
 
 @pytest.mark.parametrize("network", ["general", "disabled"])
@@ -88,7 +124,7 @@ def test_what_cannot_be_had_is_refused_before_a_model_is_asked(
     assert {"fs.write_confined", "host.secrets_safe"} <= set(data["details"]["missing"])
     assert data["details"]["evidence"]
     assert "bubblewrap" in data["details"]["hint"]
-    assert other["sandbox"]["backend"] == "local"
+    assert other["sandbox"]["backend"] in ("landlock", "local")
     assert "fs.write_confined" in other["assurance"]["reduced"]
     assert fake.requests == []
 

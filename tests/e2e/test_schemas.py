@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from e2e.background import STOPS_WELL, begin
 from e2e.checks import Stream, check_shape, outline, strict_frame
 from e2e.driver import Server, said
 from e2e.fixtures import Start
@@ -34,6 +35,7 @@ def test_every_method_notification_and_event_type_is_seen_in_its_shape(
     queue_and_steering(server, fake, session_id)
     reads(server, session_id)
     loop(server, fake, session_id)
+    in_the_background(server, fake, session_id)
     short = shortened(start, workspace)
     other = killed_and_recovered(start, fake, workspace)
 
@@ -123,6 +125,16 @@ def loop(server: Server, fake: FakeProvider, session_id: str) -> None:
     fake.script(*[calls([("glob", {"pattern": "*.none"})]) for _ in range(3)], text("There is none."))
     assert server.finish(session_id, server.submit(session_id, "look"))["status"] == "completed"
     server.wait_event("loop.detected")
+
+
+def in_the_background(server: Server, fake: FakeProvider, session_id: str) -> None:
+    """A command that outlives its turn."""
+    process_id = begin(fake, server, session_id, STOPS_WELL, name="web")
+    server.call("process/list", sessionId=session_id)
+    for encoding in ("utf-8", "base64"):
+        server.call("process/read", sessionId=session_id, processId=process_id, encoding=encoding, waitMs=30_000)
+    server.call("process/stop", sessionId=session_id, processId=process_id)
+    server.wait_event("process.exited")
 
 
 def shortened(start: Start, workspace: Path) -> Server:

@@ -87,6 +87,25 @@ def test_content_is_told_where_it_is_asked_for_and_no_key_even_then(
     assert KEY not in json.dumps([body for _, _, body in collector.requests])
 
 
+def test_what_opens_the_collector_is_a_secret_like_any_key(
+    start: Start, workspace: Path, fake: FakeProvider, collector: Collector
+) -> None:
+    env = {
+        "HAMES_TELEMETRY_ENDPOINT": collector.url,
+        "HAMES_TELEMETRY_CONTENT": "true",
+        "HAMES_TELEMETRY_HEADERS": f"authorization=Bearer%20{HEADER}",
+    }
+    server = start(env=env)
+    fake.script(calls([("bash", {"command": f"echo {HEADER}"})]), text(HEADER))
+    session_id = server.create(workspace)
+    server.finish(session_id, server.submit(session_id, f"say {HEADER}"))
+    assert server.stop() == 0
+
+    assert collector.spans
+    assert HEADER not in json.dumps([body for _, _, body in collector.requests])
+    assert HEADER not in json.dumps(fake.requests[1].body["messages"][-1])
+
+
 def test_a_collector_that_is_not_there_costs_no_turn_and_is_told_once(
     start: Start, workspace: Path, fake: FakeProvider
 ) -> None:

@@ -70,7 +70,7 @@ def test_without_a_network_nothing_goes_out() -> None:
     toolsets = Toolsets(Config({"tools.webSearch.apiKey": KEY}, {}))
     route = {"provider": "offline", "model": "offline"}
 
-    assert toolsets.choose({}, route, network=False) == [*CORE, "todo"]
+    assert toolsets.choose({}, route, network=False) == [*CORE, "process", "todo"]
     with pytest.raises(Refused) as refusal:
         toolsets.choose({"tools": ["web_fetch"]}, route, network=False)
     assert refusal.value.kind == "invalid_config"

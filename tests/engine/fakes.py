@@ -34,8 +34,10 @@ from hames.ports import (
     Mismatch,
     ModelLimits,
     Pending,
+    ProcessResult,
     ProviderFailed,
     ReaperRecord,
+    Spool,
     Tool,
     ToolContext,
     ToolOutcome,
@@ -247,9 +249,26 @@ class FakeFile:
         return
 
 
+class FakeCommand:
+    """A command that runs until it is ended, or asked to."""
+
+    def __init__(self, says: bytes = b"on\n", *, fault: HarnessFault | None = None) -> None:
+        self.says = says
+        self.fault = fault
+        self.code = 0
+        self.gone = False
+        self.ended = anyio.Event()
+        self.graces: list[int] = []
+
+    def end(self, grace_ms: int) -> None:
+        self.graces.append(grace_ms)
+        self.code = -15
+        self.ended.set()
+
+
 class FakeSandbox:
-    """A sandbox that no fake tool uses. It has these `files`, by absolute path; one that is a text is a failure of this
-    kind."""
+    """A sandbox without commands but one. It has these `files`, by absolute path; one that is a text is a failure of
+    this kind."""
 
     name = signs_as = "none"
     guarantees: Mapping[str, str] = {}
@@ -257,6 +276,29 @@ class FakeSandbox:
 
     def __init__(self, files: Mapping[str, bytes | str]) -> None:
         self.files = files
+        self.command: FakeCommand | None = None
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        on_output: Callable[[bytes], None],
+        on_start: Callable[[Callable[[int], None]], None],
+        **_options: Any,
+    ) -> ProcessResult:
+        """What `command` does, which a test has put here."""
+        command = self.command
+        if command is None:
+            raise ToolFailed("command_not_found", f"{argv[0]} is not there")
+        on_output(command.says)
+        on_start(command.end)
+        try:
+            await command.ended.wait()
+        finally:
+            command.gone = True
+        if command.fault is not None:
+            raise command.fault
+        return ProcessResult(command.code, False, b"", len(command.says), 0, ())
 
     def open(self, path: str) -> FakeFile:
         content = self.files.get(path, "not_found")
@@ -273,12 +315,60 @@ class FakeSandbox:
         return
 
 
+class FakeOutput:
+    """What a background process wrote, in memory."""
+
+    def __init__(self, place: dict[tuple[str, str], FakeOutput], name: tuple[str, str]) -> None:
+        self.data = b""
+        self._place = place
+        self._name = name
+        place[name] = self
+
+    @property
+    def total_bytes(self) -> int:
+        return len(self.data)
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def read(self, offset: int, length: int) -> tuple[int, bytes]:
+        return offset, self.data[offset : offset + length]
+
+    def copy_to(self, spool: Spool) -> None:
+        spool.write(self.data)
+
+    def discard(self) -> None:
+        self._place.pop(self._name, None)
+
+
+class FakeOutputs:
+    """Where background processes write; `full` when there is no room."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, str], FakeOutput] = {}
+        self.full = False
+
+    def make(self, session_id: str, process_id: str) -> FakeOutput:
+        if self.full:
+            raise HarnessFault("store_unavailable", boundary="artifact_store")
+        return FakeOutput(self.made, (session_id, process_id))
+
+    def find(self, session_id: str, process_id: str) -> FakeOutput | None:
+        return self.made.get((session_id, process_id))
+
+    def forget(self, session_id: str) -> None:
+        for name in [name for name in self.made if name[0] == session_id]:
+            del self.made[name]
+
+
 class FakeProcesses:
     """`foreign` lists the sessions whose foreign commands were ended; `alive` answers for them."""
 
     def __init__(self) -> None:
         self.foreign: list[str] = []
         self.alive: tuple[int, ...] = ()
+
+    record: ReaperRecord | None = None
 
     async def start(self) -> ReaperRecord | None:
         return None
@@ -301,6 +391,7 @@ class FakeWorld:
     def __init__(self, provider: FakeProvider, tools: Sequence[FakeTool], limits: Mapping[str, int]) -> None:
         self.limits = limits
         self.processes = FakeProcesses()
+        self.outputs = FakeOutputs()
         self.fake = provider
         self.tools = tools
         self.broken: HarnessFault | None = None
@@ -309,6 +400,7 @@ class FakeWorld:
         self.answer_tokens: int | None = None
         self.files: Mapping[str, bytes | str] = {}
         self.cwd = "/work"
+        self.command: FakeCommand | None = None
 
     async def unlock(self, model: str | None) -> None:
         return
@@ -352,6 +444,7 @@ class FakeWorld:
             raise self.broken
         tools: list[Tool] = [*self.tools]
         sandbox: Any = FakeSandbox(self.files)
+        sandbox.command = self.command
         model = snapshot["model"]["model"]
         return Equipment(
             self.fake,

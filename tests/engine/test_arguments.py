@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hames.core.conversation import ToolSpec
+from fake.histories import nested, nested_text
+from hames.core.conversation import ARGUMENTS_DEPTH, ToolSpec
 from hames.engine.arguments import check_arguments
 from hames.protocol.errors import ToolFailed
 
@@ -110,3 +111,17 @@ def test_text_that_is_no_json_is_not_repeated(raw: str) -> None:
 
     assert "not valid JSON" in message
     assert MARK not in message
+
+
+@pytest.mark.parametrize("depth", [ARGUMENTS_DEPTH, ARGUMENTS_DEPTH + 1, 128, 129, 300, 5_000])
+def test_arguments_that_are_too_deep_for_a_provider_are_refused(depth: int) -> None:
+    spec = ToolSpec("look", "", {"type": "object"})
+
+    if depth == ARGUMENTS_DEPTH:
+        assert check_arguments(spec, nested_text(depth)) == nested(depth)
+        return
+    with pytest.raises(ToolFailed) as failure:
+        check_arguments(spec, nested_text(depth))
+
+    assert failure.value.kind == "invalid_arguments"
+    assert "nested" in failure.value.message or "depth" in failure.value.message

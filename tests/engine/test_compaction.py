@@ -61,11 +61,13 @@ async def test_near_the_end_of_the_window_older_messages_give_way_to_a_summary()
         assert len(told) == 12  # the log keeps everything
 
 
-async def test_what_is_sent_after_a_restart_is_what_would_have_been_sent() -> None:
+@pytest.mark.parametrize("counted", [None, WINDOW // 20, WINDOW // 2, WINDOW])
+async def test_what_is_sent_after_a_restart_is_what_would_have_been_sent(counted: int | None) -> None:
     digests = []
     for restarts in (False, True):
         async with cluster() as c:
-            c.provider.usage = None
+            # What it counted corrects what is estimated, whoever goes on.
+            c.provider.usage = None if counted is None else {"prompt_tokens": counted}
             c.provider.otherwise = answering(LONG)
             process = await c.start()
             process.world.window_tokens = WINDOW
@@ -128,6 +130,20 @@ async def test_without_a_summary_what_is_oldest_is_left_out_alone() -> None:
         assert "summary" not in replaced
         assert "failed" in replaced["summaryMissing"]
         assert "were left out" in c.provider.requests[-1].messages[0].text
+
+
+async def test_where_even_the_request_for_a_summary_is_too_long_a_wish_for_less_leaves_out_what_is_oldest() -> None:
+    async with bench() as (c, process):
+        c.provider.usage = None
+        c.provider.otherwise = answering(LONG)
+        await turns(process, 4)
+        await process.service.commit(SID, CompactContext(BY))
+        c.provider.script(failed("context_overflow", retryable=False), ["It fits."])
+
+        await turns(process, 1, "and now?", start=5)
+
+        (replaced,) = of(c, "context.replaced")
+        assert (replaced["trigger"], "summary" in replaced) == ("request", False)
 
 
 @pytest.mark.parametrize("bad", [failed("model_gateway", retryable=False), [""], ["cut", Stop("content_filter")]])

@@ -113,6 +113,34 @@ async def test_usage_of_a_try_that_failed_counts() -> None:
         assert c.terminal()["data"]["usage"]["direct"]["counters"] == {"total_tokens": 43}
 
 
+async def test_an_answer_that_nothing_says_to_be_whole_is_as_if_its_stream_were_cut() -> None:
+    tool = FakeTool("look")
+    async with bench(tool, chunkBytes=64) as (c, p):
+        c.provider.script(["x" * 70, Call("look"), Stop("other")])
+        await p.submit()
+        assert (await p.finish()).status == "failed"
+        error = c.terminal()["data"]["error"]
+        assert (error["kind"], error["retryable"], error["details"]["stopReason"]) == ("model_gateway", False, "other")
+        assert c.terminal()["data"]["usage"]["direct"]["counters"] == {"total_tokens": 3}
+        assert (tool.started, c.of("tool.requested"), len(c.provider.requests)) == ([], [], 1)
+        (cut,) = (e["data"] for e in c.of("message.completed"))
+        assert (cut["inContext"], cut["cause"]) == (False, "model_failed")
+        await p.submit("t-2")
+        assert (await p.finish("t-2")).status == "completed"
+
+
+async def test_an_answer_that_its_provider_broke_off_is_asked_for_again() -> None:
+    tool = FakeTool("look")
+    async with bench(tool) as (c, p):
+        c.provider.script(["half", Call("look"), Stop("interrupted")], ["whole"])
+        await p.submit()
+        assert (await p.finish()).status == "completed"
+        assert c.terminal()["data"]["text"] == "whole"
+        assert c.of("model.retried")[0]["data"]["error"]["details"]["stopReason"] == "interrupted"
+        assert c.terminal()["data"]["usage"]["direct"]["counters"] == {"total_tokens": 6}
+        assert tool.started == []
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [

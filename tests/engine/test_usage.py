@@ -32,9 +32,9 @@ def speaks_chat(c: Cluster, p: Process) -> None:
     p.world.prices = {"fake": PRICES, OTHER: PRICES}
 
 
-def cut_after(usage: dict[str, int]) -> ProviderFailed:
+def cut_after(usage: dict[str, int], *, is_whole: bool = False) -> ProviderFailed:
     failure = ProviderFailed("model_gateway", boundary="model_gateway", retryable=True)
-    failure.usage = usage
+    failure.usage, failure.usage_is_whole = usage, is_whole
     return failure
 
 
@@ -48,7 +48,7 @@ async def cost_of(p: Process, turn_id: str = "t-1") -> dict[str, Any]:
 async def test_three_tenths_are_three_tenths_in_every_place_that_tells_them() -> None:
     async with bench(FakeTool("look")) as (c, p):
         speaks_chat(c, p)
-        c.provider.script([Call("look")], [cut_after(TENTH)], ["ok"])
+        c.provider.script([Call("look")], [cut_after(TENTH, is_whole=True)], ["ok"])
         await p.submit()
         await p.finish()
 
@@ -60,6 +60,21 @@ async def test_three_tenths_are_three_tenths_in_every_place_that_tells_them() ->
         assert [fact["cost"] for fact in facts] == [{"estimated": each}] * 3
         assert total["cost"] == {"estimated": {"amount": "0.3", "currency": "USD", "rateCards": [CARD.published()]}}
         assert c.terminal()["data"]["usage"]["direct"] == total == usage_total(session)["direct"]
+
+
+async def test_what_a_cut_answer_reported_while_it_came_is_summed_and_its_cost_not_told() -> None:
+    async with bench() as (c, p):
+        speaks_chat(c, p)
+        c.provider.script([cut_after(TENTH)], ["ok"])
+        await p.submit()
+        await p.finish()
+
+        total = await cost_of(p)
+
+        assert (total["requests"], total["reported"]) == (2, 2)
+        assert total["counters"] == {name: 2 * count for name, count in TENTH.items()}
+        assert "cost" not in total
+        assert total["costReason"] == "incomplete_coverage"
 
 
 async def test_a_try_without_usage_leaves_tokens_summed_and_the_cost_untold() -> None:

@@ -19,7 +19,7 @@ import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from fake.strict import Invalid, check_image_url
+from fake.strict import Invalid, check_depth, check_image_url
 from hames.core.images import measure
 
 VERSION = "2023-06-01"
@@ -257,6 +257,7 @@ def _check_answer(at: str, content: list[Any], ids: set[str], body: Mapping[str,
                 _require(block["id"] not in ids, f"{at}: `tool_use` ids must be unique")
                 _require(bool(_NAME.fullmatch(block["name"])), f"{at}: tool_use.name: String should match pattern")
                 _require(isinstance(block["input"], dict), f"{at}: tool_use.input: Input should be a valid dictionary")
+                check_depth(at, block["input"])
                 ids.add(block["id"])
                 asked.append(block["id"])
             case "thinking" | "redacted_thinking":

@@ -26,6 +26,10 @@ _MEMBERS = {"systemInstruction", "tools", "generationConfig", "contents", "toolC
 _CONFIG = {"maxOutputTokens", "thinkingConfig", "responseMimeType", "responseJsonSchema", "temperature"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 _IMAGES = {"image/png", "image/jpeg", "image/webp"}
+MOST_MESSAGES = 100
+"""Within each other: https://protobuf.dev/programming-guides/proto-limits."""
+_MESSAGES_ABOVE = 3
+"""Of the arguments of a call: its content, its part and itself."""
 _DATA = ("text", "inlineData", "functionCall", "functionResponse")
 _SCHEMA = {
     *("type", "format", "title", "description", "enum", "items", "prefixItems", "minItems", "maxItems", "minimum"),
@@ -186,6 +190,8 @@ class _Check:
                 _require(set(part["functionCall"]) == {"id", "name", "args"}, f"{at}: {part!r:.200}")
                 self._named(at, part["functionCall"])
                 _require(isinstance(part["functionCall"]["args"], dict), f"{at}: args are no object")
+                messages = _MESSAGES_ABOVE + _messages(part["functionCall"]["args"])
+                _require(messages <= MOST_MESSAGES, f"{at}: args of {messages} messages within each other")
             case _:
                 _require(role == "user", f"{at}: a result of the model")
                 self._result(at, part["functionResponse"])
@@ -233,6 +239,15 @@ def _run(parts: list[Mapping[str, Any]]) -> list[Any]:
         if "functionCall" in part:
             calls.append({name: part["functionCall"][name] for name in ("name", "args")})
     return calls
+
+
+def _messages(value: Any) -> int:
+    """How deep a `google.protobuf.Struct` or `Value` is in messages: a member is an entry of a map with a `Value`."""
+    if isinstance(value, dict):
+        return 1 + max((2 + _messages(each) for each in value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max((1 + _messages(each) for each in value), default=0)
+    return 0
 
 
 def _text(part: Mapping[str, Any], at: str) -> None:

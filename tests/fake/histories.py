@@ -6,14 +6,37 @@ Rule: `history_faults` finds nothing in them but lone surrogates and blank text,
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from fake.pictures import gif, jpeg, png, webp
-from hames.core.conversation import AssistantMessage, Message, Picture, ToolCall, ToolResult, UserMessage
+from hames.core.conversation import (
+    ARGUMENTS_DEPTH,
+    AssistantMessage,
+    Message,
+    Picture,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 
 TEXT = st.lists(st.sampled_from("\ud83d\ude00\udc00 \nx") | st.characters(), max_size=8).map("".join)
 """`st.text` gives no surrogates, and they are what this is about."""
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Objects within each other to so many levels."""
+    value: dict[str, Any] = {"a": 1}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
+def nested_text(depth: int) -> str:
+    """The same as JSON, which no writer may be able to write."""
+    return '{"a":' * depth + "1" + "}" * depth
+
 
 ARGUMENTS = (
     st.sampled_from(
@@ -28,6 +51,7 @@ ARGUMENTS = (
             '{"a":"\ud83d"}',
             "NaN",
             '{"a":' + "9" * 30 + "}",
+            *(nested_text(depth) for depth in (ARGUMENTS_DEPTH, ARGUMENTS_DEPTH + 1, 130, 300, 1_000, 5_000)),
         ]
     )
     | TEXT

@@ -22,7 +22,7 @@ import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from fake.strict import Invalid, check_image_url
+from fake.strict import Invalid, check_depth, check_image_url
 
 _KEY = b"the fake's own"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -249,9 +249,11 @@ def _check_call(at: str, item: Mapping[str, Any], asked: set[str]) -> None:
     asked.add(call_id)
     _require(isinstance(item["name"], str) and bool(_NAME.fullmatch(item["name"])), f"{at}: name {item['name']!r}")
     try:
-        _require(isinstance(orjson.loads(item["arguments"]), dict), f"{at}: arguments are not an object")
+        arguments = orjson.loads(item["arguments"])
     except orjson.JSONDecodeError as error:
         raise Invalid(f"{at}: arguments are not strict JSON: {error}") from error
+    _require(isinstance(arguments, dict), f"{at}: arguments are not an object")
+    check_depth(at, arguments)
 
 
 def _check_output(at: str, output: Any) -> None:

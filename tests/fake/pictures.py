@@ -65,6 +65,14 @@ def drawn(kind: str, mode: str, width: int, height: int, *, seed: int = 1, frame
     return file.getvalue()
 
 
+def frames_of(data: bytes) -> int:
+    """How many another library finds in an image."""
+    from PIL import Image
+
+    with Image.open(BytesIO(data)) as image:
+        return int(getattr(image, "n_frames", 1))
+
+
 def why_not_decoded(data: bytes) -> str | None:
     """Why no vendor could make pixels of `data`; None where all frames can be decoded."""
     from PIL import Image

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from fake.pictures import why_not_decoded
+from fake.pictures import frames_of, why_not_decoded
 from hames.core.images import measure
 
 _MEMBERS = {
@@ -34,6 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+=*)")
+MOST_DEPTH = 32
+"""Of arguments: what fits the 100 messages that a reader of protocol buffers takes, see `gemini_strict`."""
 MOST_IMAGE_CHARS = 5 * 10**6
 MOST_PIXELS = 8_000
 
@@ -165,6 +167,7 @@ def check_image_url(at: str, url: str) -> None:
     assert image is not None
     _require(max(image.width, image.height) <= MOST_PIXELS, f"{at}: an image of {image.width} x {image.height}")
     _require((why := why_not_decoded(data)) is None, f"{at}: Could not process image: {why}")
+    _require(frames_of(data) == 1, f"{at}: an animated image")
 
 
 def _check_calls(at: str, message: Mapping[str, Any]) -> set[str]:
@@ -195,3 +198,16 @@ def _check_arguments(at: str, arguments: Any) -> None:
     except orjson.JSONDecodeError as error:
         raise Invalid(f"{at}: arguments are not strict JSON: {error}") from error
     _require(isinstance(value, dict), f"{at}: arguments are not an object")
+    check_depth(at, value)
+
+
+def check_depth(at: str, value: Any) -> None:
+    """Refuse what is nested deeper than any vendor is known to take."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list)]
+    _require(not level, f"{at}: nested deeper than {MOST_DEPTH}")
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value

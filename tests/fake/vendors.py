@@ -15,9 +15,9 @@ from fake import answers as chat
 from fake import anthropic, gemini, openai
 from fake.answers import Answer, Send
 from fake.chat import Chat
-from fake.histories import ARGUMENTS, TEXT
+from fake.histories import ARGUMENTS, TEXT, nested
 from fake.wire import Wire
-from hames.core.conversation import ModelRequest, Reply
+from hames.core.conversation import ARGUMENTS_DEPTH, ModelRequest, Reply
 from hames.providers.anthropic import Anthropic
 from hames.providers.compatible import Compatible
 from hames.providers.gemini import Gemini
@@ -28,6 +28,8 @@ from hames.providers.sse import SseParser
 CALLED = st.sampled_from(["bash", "read", "nope"])
 WORDS = TEXT.filter(str.isprintable)
 """What a fake can sign: valid Unicode."""
+GIVEN = st.fixed_dictionaries({"a": WORDS}) | st.sampled_from([ARGUMENTS_DEPTH, ARGUMENTS_DEPTH + 1, 100]).map(nested)
+"""Arguments as an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _gemini_parts(draw: st.DrawFn, model: str) -> Answer:
         lambda words: gemini.signed_thought(words, model),
     ]
     parts = [draw(st.sampled_from(kinds))(draw(WORDS)) for _ in range(draw(st.integers(0, 3)))]
-    if items := draw(st.lists(st.tuples(CALLED, st.fixed_dictionaries({"a": WORDS})), max_size=3)):
+    if items := draw(st.lists(st.tuples(CALLED, GIVEN), max_size=3)):
         signed_by = draw(st.sampled_from([model, None]))
         parts += gemini.call_parts(items, signed_by=signed_by, with_ids=draw(st.booleans()))
     return gemini.send(*(gemini.chunk([part]) for part in parts)) + gemini.finish()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,16 @@ def test_a_refusal_comes_as_it_is(environ: Mapping[str, str]) -> None:
 
     assert refused.value.kind == "session_not_found"
     assert wrong.value.kind == "invalid_config"
+
+
+@pytest.mark.parametrize(("opens", "name"), [(connect_sync, "connect_sync"), (spawn_sync, "spawn_sync")])
+def test_an_argument_that_is_none_is_told_of_the_function_that_was_called(
+    opens: Callable[..., object], name: str
+) -> None:
+    with pytest.raises(TypeError) as wrong:
+        opens(setting={})
+
+    assert str(wrong.value) == f"{name}() got an unexpected keyword argument 'setting'"
 
 
 def test_an_exception_of_the_block_comes_out_as_it_is_and_ends_what_runs(

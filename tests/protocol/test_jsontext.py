@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hames.protocol.jsontext import (
     MAX_DEPTH,
+    WRITTEN_DEPTH,
     JsonInvalid,
     clean_text,
     dumps,
@@ -17,6 +18,7 @@ from hames.protocol.jsontext import (
     loads,
     parse,
     repeated_member,
+    reread,
 )
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
@@ -191,6 +193,18 @@ def test_nesting_ends_at_its_limit(opening: bytes, leaf: bytes) -> None:
     for depth in (MAX_DEPTH + 1, 1024, 1025, 100_000):
         with pytest.raises(JsonInvalid):
             loads(nested(depth))
+
+
+@pytest.mark.parametrize("depth", [1, MAX_DEPTH, WRITTEN_DEPTH])
+def test_what_is_written_is_read_again_however_deep_it_is(depth: int) -> None:
+    value: object = "leaf"
+    for _ in range(depth):
+        value = [value]
+
+    text = b'{"cursor":"1","event":{"data":' + dumps(value) + b"}}"
+    assert reread(text)["event"]["data"] == value
+    with pytest.raises(TypeError):
+        dumps([value] if depth == WRITTEN_DEPTH else object())
 
 
 def test_brackets_in_text_and_beside_one_another_are_not_nesting() -> None:

@@ -6,7 +6,7 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 import pytest
 from typing_extensions import is_typeddict
 
-from hames.protocol import events, objects, params, results
+from hames.protocol import events, objects, params, processes, results
 from hames.protocol.methods import CLIENT_NOTIFICATIONS, METHODS, NOTIFICATIONS, Method
 
 
@@ -51,7 +51,9 @@ def test_no_message_is_left_over() -> None:
     }
 
 
-@pytest.mark.parametrize("message", _messages(params, results, objects, events), ids=lambda message: message.__name__)
+@pytest.mark.parametrize(
+    "message", _messages(params, results, objects, processes, events), ids=lambda message: message.__name__
+)
 def test_every_message_says_what_it_is(message: type) -> None:
     doc = message.__dict__.get("__doc__") or ""
 
@@ -69,14 +71,17 @@ def test_only_the_handshake_ignores_what_it_does_not_know() -> None:
     assert opened == {"Initialize", "ClientInfo", "ClientCapabilities"}
 
 
-def test_a_method_of_one_session_is_ordered_unless_it_only_waits_or_reads() -> None:
+def test_a_method_of_one_session_is_ordered_unless_it_waits_or_only_reads() -> None:
     unordered = {
         method.name
         for method in METHODS.values()
         if not method.ordered and "sessionId" in _required(getattr(params, method.params))
     }
 
-    assert unordered == {"turn/wait", "events/read", "artifact/read", "session/export"}
+    assert unordered == {
+        *("turn/wait", "events/read", "artifact/read", "session/export"),
+        *("process/read", "process/stop"),
+    }
 
 
 def test_what_answers_before_the_handshake() -> None:

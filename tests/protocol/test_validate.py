@@ -236,6 +236,7 @@ def test_ids_may_not_be(text: str) -> None:
         ({"delivery": "now"}, "delivery", "must be one of 'queue', 'join' or 'reject', not 'now'"),
         ({"input": [{"type": "text", "text": "a", "role": "boss"}]}, "input[0].role", "not 'boss'"),
         ({"input": [{"type": "text", "text": "a"}, {"type": "text"}]}, "input[1].text", "is required"),
+        ({"input": [{"text": "a"}]}, "input[0].type", "is required"),
         ({"input": {"0": 1}}, "input", "must be an array, not an object"),
         ({"instructions": ["a"]}, "instructions", "must be a string, not an array"),
     ],

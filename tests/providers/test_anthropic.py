@@ -140,7 +140,7 @@ async def test_an_answer_without_a_stop_reason_is_a_failure_that_may_be_sent_aga
         (wire.error("billing_error", "no credit", 403), "model_gateway", False, None),
         (wire.error("permission_error", "not yours", 403), "credential_rejected", False, None),
         (wire.error("not_found_error", "model: claude-9", 404), "model_unavailable", False, None),
-        (wire.error("request_too_large", "Request exceeds the maximum size", 413), "model_gateway", False, None),
+        (wire.error("request_too_large", "Request exceeds the maximum size", 413), "context_overflow", False, None),
         (
             wire.error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", 400),
             "context_overflow",

@@ -226,7 +226,7 @@ def test_arguments_that_come_with_the_start_of_a_call_count_where_no_fragment_co
     start = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"a": 1}}
     end = event("message_delta", delta={"stop_reason": "tool_use"})
 
-    assert read([event("content_block_start", index=0, content_block=start), end])[0].calls[0].arguments == '{"a": 1}'
+    assert read([event("content_block_start", index=0, content_block=start), end])[0].calls[0].arguments == '{"a":1}'
 
 
 @pytest.mark.parametrize("count", range(1, 9))

@@ -319,6 +319,27 @@ def test_details_of_reasoning_that_came_in_pieces_go_back_whole_and_in_order() -
     assert "reasoning_details" not in sent(ModelRequest("m", "", history), "unknown")["messages"][1]
 
 
+def deep(levels: int) -> Any:
+    return json.loads("[" * levels + "]" * levels)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_kept"),
+    [
+        *((each, True) for each in (2**63 - 1, -(2**63), 2**64 - 1, 1.5, 1e18, -0.0, True, None, deep(50))),
+        *((each, False) for each in (2**64, -(2**63) - 1, 12345678901234567890123, 1e19, [{"a": [1e300]}], deep(90))),
+    ],
+)
+def test_details_go_back_verbatim_or_not_at_all(value: Any, is_kept: bool) -> None:
+    detail = {"type": "reasoning.encrypted", "data": "d", "index": 0, "odd": value}
+
+    reply = answered("openrouter", delta({"reasoning_details": [detail], "content": "x"}), STOP)
+    history = (ASK, AssistantMessage("x", (), reply.parts), ASK)
+
+    message = sent(ModelRequest("m", "", history), "openrouter")["messages"][1]
+    assert message.get("reasoning_details") == ([detail] if is_kept else None)
+
+
 def test_a_key_does_not_come_in_by_details_of_reasoning() -> None:
     secret = "sk-secret-0123456789"
     chunks = [

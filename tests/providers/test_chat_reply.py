@@ -71,6 +71,27 @@ def test_the_last_usage_counts_and_an_empty_one_says_nothing() -> None:
     assert built({**STOP, "usage": {}})[0].usage is None
 
 
+@pytest.mark.parametrize(
+    ("chunks", "is_whole"),
+    [
+        ([delta({"content": "a"}, usage=COUNTERS)], False),
+        ([delta({"content": "a"}, usage=COUNTERS), {"choices": [], "usage": {}}], False),
+        ([delta({"content": "a"}), {"choices": [], "usage": COUNTERS}], True),
+        ([{"choices": [], "usage": COUNTERS}, delta({"content": "a"})], False),
+        ([{**STOP, "usage": COUNTERS}], True),
+        ([{**STOP, "usage": COUNTERS}, {"choices": []}], True),
+        ([{**STOP, "usage": COUNTERS}, delta({"content": "a"})], False),
+        ([STOP], False),
+    ],
+)
+def test_usage_is_of_all_of_an_answer_behind_its_parts_alone(chunks: list[Mapping[str, Any]], is_whole: bool) -> None:
+    builder = ReplyBuilder()
+    for each in chunks:
+        builder.add(json.dumps(each).encode())
+
+    assert builder.usage_is_whole == is_whole
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -94,13 +115,42 @@ def test_any_usage_gives_counters_that_json_can_carry(usage: Any) -> None:
         ("content_filter", "content_filter"),
         ("tool_calls", "tool_calls"),
         ("function_call", "tool_calls"),
-        ("insufficient_system_resource", "other"),
+        ("STOP", "stop"),
+        ("eos", "stop"),
+        ("eos_token", "stop"),
+        ("stop_sequence", "stop"),
+        ("end", "stop"),
+        ("end_turn", "stop"),
+        ("tool_use", "tool_calls"),
+        ("COMPLETE", "stop"),
+        ("TOOL_CALL", "tool_calls"),
+        ("MAX_TOKENS", "length"),
+        ("model_length", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("SAFETY", "content_filter"),
+        ("sensitive", "content_filter"),
+        ("insufficient_system_resource", "interrupted"),
+        ("network_error", "interrupted"),
+        ("abort", "other"),
+        ("cancelled", "other"),
+        ("timeout", "other"),
+        ("time_limit", "other"),
+        ("something new", "other"),
     ],
 )
 def test_a_finish_reason_becomes_a_stop_and_is_kept_as_it_was(reason: str, stop: str) -> None:
     reply, _ = built(delta({"content": "x"}), delta(reason=reason))
 
     assert (reply.stop, reply.raw_stop) == (stop, reason)
+
+
+@pytest.mark.parametrize("nothing", [None, "", "null"])
+def test_a_reason_of_every_chunk_that_says_nothing_is_none(nothing: str | None) -> None:
+    builder = ReplyBuilder()
+    builder.add(json.dumps(delta({"content": "x"}, reason=nothing)).encode())
+
+    assert not builder.finished
+    assert built(delta({"content": "x"}, reason=nothing), STOP)[0].stop == "stop"
 
 
 def test_calls_that_end_with_stop_are_calls() -> None:

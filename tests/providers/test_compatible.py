@@ -184,6 +184,7 @@ async def test_lone_halves_are_replaced_and_a_cut_pair_is_whole(fake: FakeProvid
     assert reply.text == "😀\ufffd!"
 
 
+@pytest.mark.unmeasured
 async def test_a_hundred_thousand_deltas_all_come(fake: FakeProvider) -> None:
     fake.script(deltas(100_000, 20))
     count = 0

@@ -39,7 +39,7 @@ NOTHING = Said("")
         (405, "model_gateway", False),
         (408, "model_gateway", True),
         (409, "model_gateway", True),
-        (413, "model_gateway", False),
+        (413, "context_overflow", False),
         (418, "model_gateway", False),
         (422, "model_gateway", False),
         (425, "model_gateway", True),
@@ -119,7 +119,7 @@ OPENAI_RATE = (
         (400, {"error": {"message": "x", "code": "context_length_exceeded"}}, ("context_overflow", False)),
         (400, {"error": {"message": "prompt is too long: 9 > 8"}}, ("context_overflow", False)),
         (400, {"error": "This model's maximum context length is 8 tokens"}, ("context_overflow", False)),
-        (413, {"error": {"message": "request too large: 32 MB"}}, ("model_gateway", False)),
+        (413, {"error": {"message": "request too large: 32 MB"}}, ("context_overflow", False)),
         (422, {"detail": [{"msg": "input is too long"}]}, ("context_overflow", False)),
         (500, {"error": {"message": "context length"}}, ("model_gateway", True)),
         (None, {"error": {"message": "x", "code": 429}}, ("model_gateway", True)),
@@ -143,7 +143,7 @@ OPENAI_RATE = (
     ],
 )
 def test_what_a_provider_says_goes_before_the_status(status: int | None, document: Any, expected: object) -> None:
-    assert classify(status, read_error(document)) == expected
+    assert classify(status, read_error(document, None)) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_a_provider_says_goes_before_the_status(status: int | None, documen
     ],
 )
 def test_the_reason_is_found_in_any_body(body: bytes, message: str) -> None:
-    assert read_error_bytes(body).message == message
+    assert read_error_bytes(body, None).message == message
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_the_reason_is_found_in_any_body(body: bytes, message: str) -> None:
             NOTHING,
             30_000,
         ),
-        ({}, read_error(gemini("PerMinute")), 45_837),
+        ({}, read_error(gemini("PerMinute"), None), 45_837),
         ({}, Said(OPENAI_RATE), 62_500),
         ({}, Said("Please try again in 20ms."), 20),
         ({}, Said("try again in 3 minutes"), None),
@@ -216,7 +216,7 @@ def test_the_credential_is_nowhere_and_the_text_is_bounded(before: str, after: s
 def test_every_echo_of_the_credential_is_redacted() -> None:
     error = refused_by_provider(
         401,
-        read_error({"error": {"message": f"bad key {KEY}", "code": KEY}}),
+        read_error({"error": {"message": f"bad key {KEY}", "code": KEY}}, KEY),
         phase="stream",
         secret=KEY,
         headers={"x-request-id": f"r-{KEY}", "retry-after": "3"},
@@ -241,7 +241,9 @@ def test_every_echo_of_the_credential_is_redacted() -> None:
     st.none() | st.integers(300, 599),
 )
 def test_any_error_body_gives_a_failure_that_json_can_carry(document: Any, status: int | None) -> None:
-    error = refused_by_provider(status, read_error(document), phase="stream", secret=None, headers={}, now_s=NOW_S)
+    error = refused_by_provider(
+        status, read_error(document, None), phase="stream", secret=None, headers={}, now_s=NOW_S
+    )
 
     orjson.dumps(error.data())
     assert error.message

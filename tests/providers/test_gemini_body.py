@@ -16,6 +16,7 @@ from fake import gemini_strict
 from fake.gemini import MODEL, call_parts, chunk, signed_text, signed_thought
 from fake.histories import TEXT, histories, plain_answers
 from fake.pictures import gif, png
+from fake.vendors import GIVEN
 from hames.core.conversation import (
     AssistantMessage,
     Effort,
@@ -84,10 +85,10 @@ def signed_answers(draw: st.DrawFn) -> AssistantMessage:
         parts.append(
             {"text": {"text": text}, "signed": signed_text(text, model)}.get(kind) or signed_thought(text, model)
         )
-    names = draw(st.lists(st.sampled_from(["bash", "ba_sh", "default_api.x", "_1st"]), max_size=3))
+    names = draw(st.lists(st.sampled_from(["bash", "ba_sh", "ba sh", "default_api.x", "_1st"]), max_size=3))
     if names:
         signed_by = draw(st.sampled_from([model, None]))
-        parts += call_parts([(name, {"a": draw(words)}) for name in names], signed_by=signed_by)
+        parts += call_parts([(name, draw(GIVEN)) for name in names], signed_by=signed_by)
     answer = answered(*parts, model=model)
     change = draw(st.sampled_from(["none", "none", "text", "calls", "dialect"]))
     if change == "text":

@@ -304,3 +304,13 @@ def test_another_candidate_is_left_out() -> None:
     )
 
     assert reply.text == "yes"
+
+
+@pytest.mark.parametrize("odd", [2**64, {"deep": json.loads("[" * 90 + "]" * 90)}])
+def test_a_signed_part_that_cannot_be_kept_verbatim_is_not_and_none_of_its_answer(odd: Any) -> None:
+    own = {"executableCode": odd, SIGNED: "s"}
+
+    assert build(chunk([own, doing("a", id="1")], reason="STOP"))[1].parts == {}
+    assert (
+        build(chunk([{**own, "executableCode": 1}], reason="STOP"))[1].parts["items"][0]["own"]["executableCode"] == 1
+    )

@@ -221,6 +221,7 @@ def test_messages_that_tear_each_other_keep_their_text_and_nothing_else() -> Non
         ([Thought()], "max_output_tokens", "length", "max_output_tokens"),
         ([Said(["x"])], "content_filter", "content_filter", "content_filter"),
         ([Said(["x"])], "steered", "other", "steered"),
+        ([Asked("bash", {}, "c")], "server_overloaded", "other", "server_overloaded"),
         ([Said(["I cannot."], None, True)], None, "content_filter", "completed"),
         ([Said(["I cannot."], None, True), Asked("bash", {}, "c")], None, "tool_calls", "completed"),
         ([], None, "stop", "completed"),

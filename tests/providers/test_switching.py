@@ -72,6 +72,13 @@ def test_no_provider_refuses_what_others_have_said(talk: Talk, effort: Any, choi
         assert vendor.refusal(request) is None, (vendor.dialect.name, model)
 
 
+@given(conversations(), st.sampled_from([None, "high"]))
+def test_no_provider_refuses_a_conversation_whose_answers_come_again(talk: Talk, effort: Any) -> None:
+    """As of a server that gives the same ids in every answer."""
+    for vendor, model in EVERYONE:
+        assert vendor.refusal(request_of(model, (*talk, *talk), effort=effort)) is None, (vendor.dialect.name, model)
+
+
 @pytest.mark.parametrize("name", VENDORS)
 def test_what_a_provider_signed_goes_back_to_it_alone_whoever_spoke_in_between(name: str) -> None:
     vendor = VENDORS[name]

@@ -12,6 +12,7 @@ import pytest
 
 from core.machine import Machine
 from core.walk import walk
+from fake.histories import nested_text
 from fake.vendors import VENDORS, Vendor
 from hames.core.commands import Draft
 from hames.core.conversation import ModelRequest, ToolSpec
@@ -21,7 +22,18 @@ from hames.protocol.jsontext import dumps, loads
 TOOLS = (ToolSpec("read", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
 
 TEXTS = ("Well.", " ", "\n", "\u2028", "é 𝄞 \U0001f600", "\ufffd", "</context>", "x" * 70_000, "\x00\x1b[31m")
-ARGUMENTS = ("{}", "", "{", "[1]", "null", '{"path": "a"}', '{"path": "\\ud800"}', '{"a": 1e999}', "x" * 9_000)
+ARGUMENTS = (
+    "{}",
+    "",
+    "{",
+    "[1]",
+    "null",
+    '{"path": "a"}',
+    '{"path": "\\ud800"}',
+    '{"a": 1e999}',
+    "x" * 9_000,
+    *map(nested_text, (32, 33, 300)),
+)
 NAMES = ("read", "nope", "a.b/c d", "é" * 90, "1", "")
 
 
@@ -68,6 +80,7 @@ class Odd(Machine):
             self.requests += 1
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("name", VENDORS)
 def test_every_request_that_a_session_leads_to_is_taken(name: str) -> None:
     requests = 0

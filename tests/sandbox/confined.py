@@ -11,6 +11,7 @@ import pytest
 
 from hames.ports import ProcessResult, Sandbox
 from hames.protocol.errors import Refused
+from hames.sandbox import landlock
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
 from hames.sandboxes import Sandboxes
@@ -29,11 +30,20 @@ class Confined:
         program = program or os.environ.get("HAMES_BUBBLEWRAP")
         self._sandboxes = Sandboxes(store, processes, program=program)
 
-    async def open(self, backend: str = "contained", *, network: str = "general") -> LocalSandbox | None:
+    def _is_lacking(self, backend: str, network: str) -> bool:
+        """Whether this machine has no such sandbox, so that it must be refused."""
+        if backend == "landlock":
+            # The third version came with the right to cut a file.
+            return landlock.abi() < 3 or (network == "disabled" and not landlock.can_cut_off())
+        return backend == "contained" and self._sandboxes.choose({"sandbox": "auto"})["backend"] != "contained"
+
+    async def open(
+        self, backend: str = "contained", *, network: str = "general", limits: dict[str, int] | None = None
+    ) -> LocalSandbox | None:
         """The sandbox, or None where it is refused; then it was refused as it should be."""
         await self._sandboxes.prove(backend)
-        wish = {"sandbox": backend, "network": network}
-        if backend == "contained" and self._sandboxes.choose({"sandbox": "auto"})["backend"] == "local":
+        wish = {"sandbox": backend, "network": network, "workspace": str(self.workspace)}
+        if self._is_lacking(backend, network):
             with pytest.raises(Refused) as failure:
                 self._sandboxes.choose(wish)
             assert failure.value.kind == "containment_unavailable"
@@ -42,7 +52,7 @@ class Confined:
             return None
         chosen = self._sandboxes.choose(wish)
         cwd = str(self.workspace)
-        snapshot = {"workspace": {"path": cwd}, "cwd": cwd, "sandbox": chosen}
+        snapshot = {"workspace": {"path": cwd}, "cwd": cwd, "sandbox": chosen, "limits": limits or {}}
         made = self._sandboxes.open(f"session-{os.urandom(4).hex()}", snapshot)
         assert isinstance(made, LocalSandbox)
         assert (made.name, made.guarantees) == (chosen["backend"], chosen["guarantees"])

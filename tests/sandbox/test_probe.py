@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,16 +11,19 @@ import pytest
 
 from hames.protocol.errors import Refused
 from hames.protocol.jsontext import dumps, loads
-from hames.sandbox import attacks, probe
+from hames.sandbox import attacks, landlocked, probe
+from hames.sandbox.against import AGAINST, AGAINST_ALL, AGAINST_LANDLOCK, AGAINST_LIMITS, AGAINST_NETWORK
 from hames.sandbox.bubblewrap import find
 from hames.sandbox.contained import CLAIMS
-from hames.sandbox.probe import AGAINST, AGAINST_NETWORK, Prober, weigh
+from hames.sandbox.groups import find as find_groups
+from hames.sandbox.probe import Prober, weigh
 from hames.sandbox.process import ReaperProcesses
 from hames.sandboxes import Sandboxes
 
 PYTHON = os.path.realpath(sys.executable)
+TABLES = (*AGAINST_ALL.values(), AGAINST_LIMITS)
 FAILED = dict.fromkeys(
-    {"work", *AGAINST_NETWORK, *(attack for attacks in AGAINST.values() for attack in attacks)}, False
+    {"work", *AGAINST_NETWORK, *(attack for table in TABLES for attacks in table.values() for attack in attacks)}, False
 ) | {"work": True}
 UNCONFINED = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
 BROKEN = "#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n"
@@ -45,12 +49,15 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_attack_works_where_nothing_confines(store: Path, tmp_path: Path) -> None:
     name = f".hames-probe-{os.urandom(8).hex()}"
     with probe._bait(name, store) as bait:
-        worked = {**attacks.attack(dict(bait.aim)), "make a file outside": bait.was_left_outside()}
+        run = [PYTHON, "-I", "-S", attacks.__file__, dumps(dict(bait.aim)).decode()]
+        told = subprocess.run(run, stdout=subprocess.PIPE, check=True)
+        worked = {**loads(told.stdout), "make a file outside": bait.was_left_outside()}
         worked["send a datagram"] = bait.was_sent_to()
 
         assert not bait.was_left_outside()
 
     # Not every kernel has keyrings, nor everybody the right to use them.
+    worked["start more processes than it may"] |= os.getuid() != 0
     worked["use the keys of the session"] |= attacks.session_keys(bait.aim["keyctl"]) < 0
     assert worked == dict.fromkeys(FAILED, True)
     assert os.listdir(store) == []
@@ -71,6 +78,24 @@ def test_nothing_is_guaranteed_against_an_attack_that_worked_or_was_not_tried(gu
 
                 assert proof.guarantees[guarantee] == "no"
                 assert attack in " ".join(proof.why)
+
+
+@pytest.mark.parametrize("guarantee", AGAINST_LANDLOCK)
+def test_the_weaker_one_is_believed_as_little(guarantee: str) -> None:
+    assert weigh(None, FAILED, FAILED, backend="landlock").guarantees == landlocked.CLAIMS
+    for attack in AGAINST_LANDLOCK[guarantee]:
+        proof = weigh(None, {**FAILED, attack: True}, FAILED, backend="landlock")
+
+        assert proof.guarantees[guarantee] == "no"
+        assert attack in " ".join(proof.why)
+
+
+@pytest.mark.parametrize("guarantee", AGAINST_LIMITS)
+def test_a_limit_that_does_not_hold_is_not_given_and_nothing_else_is_the_worse_for_it(guarantee: str) -> None:
+    for attack in AGAINST_LIMITS[guarantee]:
+        proof = weigh("bwrap", {**FAILED, attack: True}, FAILED)
+
+        assert (proof.guarantees, proof.why) == ({**CLAIMS, guarantee: "no"}, ())
 
 
 @pytest.mark.parametrize("attack", AGAINST_NETWORK)
@@ -109,6 +134,7 @@ async def test_a_program_that_does_not_confine_is_refused_and_asked_again(
         assert failure.value.kind == "containment_unavailable"
         assert "fs.write_confined" in failure.value.details["missing"]
         assert why in " ".join(failure.value.details["evidence"])
+    # The weaker one was not tried.
     assert sandboxes.choose({"sandbox": "auto"})["backend"] == "local"
     with pytest.raises(Refused):
         sandboxes.choose({"sandbox": "auto", "network": "disabled"})
@@ -153,7 +179,7 @@ async def test_what_was_proved_is_believed_for_a_day_and_for_the_same_program(
     async def guarantees() -> object:
         return (await Prober([store], processes, program=program).prove()).guarantees
 
-    mark = probe._mark(program)
+    mark = probe._mark(program, find_groups())
     kept.write_bytes(dumps({"mark": mark, "at": 1_000.0, "guarantees": dict(CLAIMS)}))
     monkeypatch.setattr("time.time", lambda: 1_000.0 + probe.KEEP_S - 1)
     assert await guarantees() == CLAIMS
@@ -178,7 +204,7 @@ async def test_who_asks_for_the_host_has_nothing_proved(store: Path, processes: 
     with pytest.raises(Refused) as failure:
         sandboxes.choose({"network": "disabled"})
     assert failure.value.details == {"missing": ["net.disabled"]}
-    assert sandboxes._prober is None
+    assert sandboxes._probers == {}
 
 
 @pytest.mark.anyio

@@ -21,7 +21,10 @@ def test_the_sandboxes_that_can_be_configured_are_those_that_can_be_asked_for() 
 
 @pytest.mark.parametrize(
     ("variable", "value", "allowed"),
-    [("HAMES_SANDBOX", "docker", "local or contained or auto"), ("HAMES_BUBBLEWRAP", "bwrap", "an absolute path")],
+    [
+        ("HAMES_SANDBOX", "docker", "local or contained or landlock or auto"),
+        ("HAMES_BUBBLEWRAP", "bwrap", "an absolute path"),
+    ],
 )
 def test_a_setting_that_means_nothing_is_refused(tmp_path: Path, variable: str, value: str, allowed: str) -> None:
     with pytest.raises(Refused) as failure:

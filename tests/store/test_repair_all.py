@@ -131,6 +131,7 @@ CATALOGUE: dict[str, Callable[[Path], Iterator[Harm]]] = {
 }
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("harms", CATALOGUE.values(), ids=CATALOGUE)
 def test_whatever_is_called_good_serves_and_the_rest_is_repaired_for_good(
     pattern: Path, tmp_path: Path, harms: Callable[[Path], Iterator[Harm]]

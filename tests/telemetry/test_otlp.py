@@ -11,7 +11,7 @@ import pytest
 from fake.collector import Collector, attributes
 from hames.telemetry import otlp
 from hames.telemetry.otlp import Exporter
-from hames.telemetry.settings import checked, headers_of, traces_url
+from hames.telemetry.settings import checked, headers_of, secrets_of, traces_url
 from hames.telemetry.spans import CLIENT, Span, SpanEvent
 
 pytestmark = pytest.mark.anyio
@@ -238,3 +238,18 @@ def test_headers_that_are_none_are_refused_without_telling_them(text: str) -> No
     with pytest.raises(ValueError, match="name=value") as caught:
         checked("headers", text)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        (None, ()),
+        ("not a list", ()),
+        ("Authorization=Bearer%20abcdefgh", ("Bearer abcdefgh", "abcdefgh")),
+        ("api-key=onlyletters,x-scope-orgid=the-name-of-a-tenant", ("onlyletters",)),
+        ("x-team=0123456789abcdef", ("0123456789abcdef",)),
+        ("x-team=tests,cookie=", ()),
+    ],
+)
+def test_what_of_the_headers_gives_access_is_a_secret(text: str | None, secrets: tuple[str, ...]) -> None:
+    assert secrets_of(text) == secrets

@@ -31,8 +31,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def context(tmp_path: Path, workspace: Path, anyio_backend: str) -> AsyncIterator[ToolContext]:
-    processes = ReaperProcesses(tmp_path / "run")
-    await processes.start()
+    processes = ReaperProcesses(tmp_path / "run")  # its reaper starts with the first command, and most tests run none
     sandbox = LocalSandbox(workspace, workspace, "session", processes, reserved=[workspace / "store"])
     yield ToolContext("session", "turn", "call", sandbox, DEFAULTS, lambda _: None)
     await sandbox.aclose()

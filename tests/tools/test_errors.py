@@ -18,7 +18,7 @@ import pytest
 
 import hames.tools
 from engine.kit import Call, bench
-from fake.pictures import png
+from fake.pictures import drawn, png
 from hames.core.conversation import ToolResult
 from hames.core.limits import LIMITS
 from hames.ports import Sandbox, Tool, ToolContext, ToolOutcome
@@ -80,7 +80,7 @@ TABLE: list[Row] = [
     *rows("read", ("not_found", {"path": f"artifact:a-{'0' * 32}"}), ("not_found", {"path": "artifact:../x"})),
     *rows("read", ("invalid_arguments", {"path": "text", "offset": 0})),
     *rows("read", ("image_too_large", {"path": "image"}), imageBytes=1024, imagePixels=1),
-    *rows("read", ("broken_image", {"path": "cut"})),
+    *rows("read", ("broken_image", {"path": "cut"}), ("animated_image", {"path": "moving"})),
     *rows("read", ("timed_out", {"path": "huge", "offset": 2**40}), searchTimeoutMs=1),
     # write and edit
     *(row for row in of_paths("write", content="x") if row.kind != "not_found"),
@@ -127,6 +127,10 @@ TABLE: list[Row] = [
     *(row for row in of_paths("bash", "cwd", command="true")),
     *rows("bash", ("not_a_directory", {"command": "true", "cwd": "text"})),
     *rows("bash", ("invalid_text", {"command": "a\0b"}), ("command_too_long", {"command": "x" * 300_000})),
+    *rows("bash", ("too_many", {"command": "true", "background": True}), processes=0),
+    # process
+    *rows("process", ("invalid_arguments", {"action": "start"}), ("no_process_named", {"action": "read"})),
+    *rows("process", *[("process_not_found", {"action": action, "process": "none"}) for action in ("read", "stop")]),
     # grep, glob and list_dir
     *of_paths("grep", pattern="x"),
     *rows("grep", ("bad_pattern", {"pattern": "("}), ("bad_pattern", {"pattern": "a\nb"})),
@@ -174,6 +178,9 @@ ELSEWHERE = {
     "io_error": "a disk that fails: tests/sandbox/test_paths.py",
     "damaged": "a store that is: tests/e2e/test_tools.py",
     "not_started": "a machine without processes: tests/sandbox/test_command.py",
+    "limit_exceeded": "a session with limits: tests/e2e/test_command_limits.py",
+    "name_taken": "two that run: tests/e2e/test_background.py",
+    "no_background": "a session without: tests/tools/test_process.py",
     "not_resolved": "a name: tests/tools/test_web.py",
     "command_not_found": "a machine without a shell: tests/tools/test_bash.py",
 }
@@ -204,6 +211,7 @@ def files(workspace: Path) -> Path:
     (workspace / "binary").write_bytes(b"\0")
     (workspace / "image").write_bytes(png(4, 4))
     (workspace / "cut").write_bytes(png(4, 4)[:-9])
+    (workspace / "moving").write_bytes(drawn("GIF", "P", 4, 4, frames=2))
     (workspace / "dir").mkdir()
     (workspace / "store").mkdir()
     (workspace / "away").symlink_to("/etc")
@@ -287,7 +295,8 @@ LOOKALIKES: dict[str, dict[str, Any]] = {
 
 
 def test_every_tool_has_a_success_that_looks_like_an_error() -> None:
-    assert set(LOOKALIKES) == set(hames.tools.TABLE)
+    # What a background process wrote is read in tests/e2e/test_background.py.
+    assert set(LOOKALIKES) | {"process"} == set(hames.tools.TABLE)
 
 
 @pytest.mark.parametrize("tool", LOOKALIKES)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fake.pictures import gif, jpeg, png, webp
+from fake.pictures import drawn, gif, jpeg, png, webp
 from hames.core.images import Measured
 from hames.core.limits import DEFAULTS
 from hames.ports import ToolContext
@@ -194,6 +194,15 @@ async def test_a_broken_image_is_not_shown(
 
     assert [image.data for image in (await call(tool, path="whole")).images] == [whole]
     assert await refused(tool, path="cut") == "broken_image"
+
+
+@anyio_test
+@pytest.mark.parametrize("tool", ["view_image", "read"])
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
+async def test_an_animation_is_not_shown(refused: Refused, workspace: Path, tool: str, kind: str) -> None:
+    (workspace / "moving").write_bytes(drawn(kind, "RGB", 30, 20, frames=3))
+
+    assert await refused(tool, path="moving") == "animated_image"
 
 
 @anyio_test

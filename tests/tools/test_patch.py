@@ -277,6 +277,7 @@ def test_a_block_is_found_where_it_is_whether_its_lines_are_rare_or_not(
     assert [place for place in common.find(block, start) if place + len(block) <= len(lines)] == simple[:2]
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("content", "lines"),
     [

@@ -19,6 +19,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "bash": {"command": "echo\n\ttwo\x1b[31m" * 100},
     "grep": {"pattern": "x" * 500},
     "glob": {"pattern": "x" * 500},
+    "process": {"action": "read", "process": "x" * 300},
     "apply_patch": {"patch": f"*** Begin Patch\n*** Delete File: {'a' * 500}\n*** End Patch"},
     "view_image": {"path": "a\nb" * 200},
     "list_dir": {"path": "a\nb" * 200},
@@ -37,6 +38,7 @@ def test_the_table_names_the_core_tools_with_their_effects() -> None:
         "bash": "execute",
         "grep": "read",
         "glob": "read",
+        "process": "execute",
         "apply_patch": "write",
         "view_image": "read",
         "list_dir": "read",
@@ -53,9 +55,9 @@ def chosen(provider: str, model: str = "m", *, strict: bool = False, network: bo
 
 
 def test_a_family_gets_the_core_and_what_its_models_know() -> None:
-    core = "read write edit bash grep glob"
-    assert " ".join(CORE) == core
+    assert " ".join(CORE) == "read write edit bash grep glob"
 
+    core = "read write edit bash grep glob process"
     assert chosen("anthropic") == f"{core} todo web_fetch"
     assert chosen("openai") == f"{core} apply_patch view_image todo web_fetch"
     assert chosen("gemini") == f"{core} list_dir read_many_files todo web_fetch"
@@ -64,8 +66,8 @@ def test_a_family_gets_the_core_and_what_its_models_know() -> None:
 
 
 def test_what_goes_out_wants_a_network_and_a_search_wants_a_key() -> None:
-    assert chosen("anthropic", network=False, key=True).endswith("glob todo")
-    assert chosen("anthropic", key=True).endswith("glob todo web_fetch web_search")
+    assert chosen("anthropic", network=False, key=True).endswith("glob process todo")
+    assert chosen("anthropic", key=True).endswith("glob process todo web_fetch web_search")
 
 
 def test_a_strict_session_gets_the_core_alone() -> None:

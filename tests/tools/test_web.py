@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from fake.pictures import png
+from fake.silent import listening
 from hames.ports import ToolContext, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.store.memory_blobs import MemorySpool
@@ -382,3 +383,14 @@ async def test_a_search_whose_key_is_gone_says_so(context: ToolContext, web: Web
         await search(context, web, key=None)
 
     assert (failure.value.kind, web.asked) == ("not_configured", [])
+
+
+async def test_a_handshake_that_takes_too_long_closes_the_connection(context: ToolContext) -> None:
+    async with listening() as silent:
+        with anyio.fail_after(30):
+            # The time may be over before the handshake has begun.
+            while not silent.greeted.is_set():
+                failure = await failed(context, f"https://127.0.0.1:{silent.port}/", fetchTimeoutMs=200)
+                assert failure.kind == "timed_out"
+
+            await silent.left.wait()

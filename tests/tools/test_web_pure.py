@@ -121,6 +121,7 @@ def test_text_without_markup_stays(text: str) -> None:
     assert page.text.split() == text.split()
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     "piece", ["<", "<a ", "<a x='", "<!--", "</a ", "<script>", "<b>", "&#9", "<a 'x>y' \"z", "<title>"]
 )

@@ -32,8 +32,10 @@ _VARIES = re.compile(
 _HOST = (
     (re.compile(r"Today is \d{4}-\d\d-\d\d"), "Today is 2026-01-31"),
     (re.compile(r"The operating system is [^.]*"), "The operating system is Linux (x86_64)"),
+    (re.compile(r'"limits\.(pids|memory|files)": "(yes|partial|no)"'), r'"limits.\1": "partial"'),
+    (re.compile(r'"limits\.cpu", ("limits\.files", )?"limits\.memory"'), '"limits.cpu", "limits.memory"'),
 )
-"""What the model is told of the day and the machine, and what stands in transcripts for it."""
+"""What the model is told of the day and the machine, what the machine keeps, and what stands in transcripts for it."""
 _IDS = re.compile(r"(itemIds|steerIds|openCalls|undelivered)")
 
 

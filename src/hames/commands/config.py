@@ -69,7 +69,12 @@ def _get(name: str, environ: Mapping[str, str]) -> int:
 def _set(name: str, value: str, environ: Mapping[str, str]) -> int:
     _known(name)
     path = config_path(environ)
-    write_setting(path, name, check_setting(name, _stdin_value() if value == "-" else value))
+    value = check_setting(name, _stdin_value() if value == "-" else value)
+    if name == "modelsFile":
+        from hames.catalog import load_catalogs
+
+        load_catalogs(value)  # a file that is not good would be refused by every run
+    write_setting(path, name, value)
     sys.stderr.write(f"{name} is set in {path}\n")
     _warn_of_environment(name, environ)
     return COMPLETED

@@ -21,13 +21,14 @@ from hames import __version__
 from hames.app import make_host
 from hames.commands.exits import FAILED, INTERRUPTED
 from hames.commands.record import exit_code_of
+from hames.commands.refusals import told_refusal
 from hames.commands.sparing import spare_imports
 from hames.commands.stores import require_store
 from hames.commands.streams import Streams
 from hames.commands.unfolding import Unfolding, is_text_reference
 from hames.config import Config, load_config
 from hames.protocol.errors import HAMES_ERROR, HamesError
-from hames.protocol.jsontext import dumps, loads
+from hames.protocol.jsontext import dumps, reread
 from hames.server.connection import Connection
 
 LEAVE_S = 1.0
@@ -76,7 +77,7 @@ class LocalClient:
 
     def send(self, payload: bytes) -> None:
         """Take one payload of the server."""
-        message = loads(payload)
+        message = reread(payload)
         if "id" not in message:
             if self._on_notification is not None:
                 pass_on = partial(self._on_notification, message["method"], message["params"])
@@ -238,11 +239,6 @@ async def _watch_interrupt(
 
 
 def message_of(error: CallFailed | HamesError) -> str:
-    """What to tell a person of an expected failure: its message, its kind, and the members that do not match."""
+    """What to tell a person of an expected failure."""
     details = error.details if isinstance(error, HamesError) else error.data.get("details", {})
-    rows = details.get("fields", [])
-    message = error.message
-    if error.kind == "authority_mismatch":
-        message = "This is not what the session was made for: restore it, name the model anew, or begin a new session."
-    fields = [f"\n  {row['member']}: recorded {row['recorded']!r}, found {row['found']!r}" for row in rows]
-    return message + (f" [{error.kind}]" if error.kind else "") + "".join(fields)
+    return told_refusal(error.kind, error.message, details)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hames.commands.exits import COMPLETED
-from hames.commands.visible import visible
+from hames.commands.visible import in_a_row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,14 +19,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the answer of `models/list`."""
     from hames.commands.local import LocalClient, run_with_client
+    from hames.commands.notes import unnamed_model
     from hames.commands.pretty import pretty
     from hames.commands.streams import Streams
+    from hames.config import load_config
+    from hames.naming import OFFLINE
 
+    config = load_config(environ)
     wish = {} if arguments.provider is None else {"provider": arguments.provider}
 
     async def body(client: LocalClient, streams: Streams) -> int:
         answer = await client.request("models/list", wish)
         rows = [_row(answer["provider"], model) for model in answer["models"]]
+        if answer["provider"] == OFFLINE and arguments.provider is None and config.get("model") is None:
+            streams.note(unnamed_model({"provider": OFFLINE}, config))
         streams.text(pretty(answer) if arguments.json else "".join(rows))
         return COMPLETED
 
@@ -40,5 +46,5 @@ def _row(provider: str, model: Mapping[str, Any]) -> str:
     facts += [f"trained up to {model['cutoff']}"] if "cutoff" in model else []
     facts += [word for word in ("thinks", "images") if model.get(word)]
     facts += ["priced"] if "rateCard" in model else []
-    name = f"{provider}/{visible(model['name'])}"
+    name = f"{provider}/{in_a_row(model['name'])}"
     return f"{name:<48} {', '.join(facts)}\n"

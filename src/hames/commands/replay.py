@@ -16,7 +16,7 @@ from hames.commands.exits import COMPLETED
 from hames.commands.local import LocalClient, run_with_client
 from hames.commands.streams import Streams
 from hames.commands.telling import told
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import reread
 
 SEQ_WIDTH = 6
 """Columns for an event's number in the text form."""
@@ -82,7 +82,7 @@ class _Reader:
         """An event."""
         if self._last is not None and self._seq >= self._last:
             return
-        event = loads(line)["event"]
+        event = reread(line)["event"]
         self._seq = event["seq"]
         if self._as_lines:
             self._streams.line(line)

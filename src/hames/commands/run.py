@@ -43,6 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps", metavar="N", type=_positive, help="most model requests; one more, without tools, asks for an answer"
     )
     parser.add_argument("--timeout-ms", metavar="N", type=_positive, help="most milliseconds from the turn's start")
+    parser.add_argument(
+        "--cost-micros", metavar="N", type=_positive, help="most that the turn costs, in millionths of a US dollar"
+    )
+    parser.add_argument(
+        "--tools",
+        metavar="NAMES",
+        help="tools of the new session, with commas between (see `hames tools`), or `none`; not with --session",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON record at the end, and nothing else")
     form.add_argument("--jsonl", action="store_true", help="print every event as a line of JSON, then the record")
@@ -96,13 +104,13 @@ def _request(arguments: argparse.Namespace) -> Request:
     from hames.commands.turn import Request
 
     if arguments.session is not None:
-        for name in ("id", "title"):
+        for name in ("id", "title", "tools"):
             if getattr(arguments, name) is not None:
                 raise Refused("invalid_config", f"--{name} is for a new session; session {arguments.session} has one.")
     workspace = arguments.workspace
     if workspace is None and arguments.session is None:
         workspace = "."
-    wished = {"steps": arguments.steps, "wallTimeMs": arguments.timeout_ms}
+    wished = {"steps": arguments.steps, "wallTimeMs": arguments.timeout_ms, "costMicros": arguments.cost_micros}
     return Request(
         prompt=_prompt(arguments.prompt),
         workspace=None if workspace is None else os.path.realpath(workspace),
@@ -110,9 +118,17 @@ def _request(arguments: argparse.Namespace) -> Request:
         model=arguments.model,
         new_id=arguments.id,
         title=arguments.title,
+        tools=None if arguments.tools is None else _tools(arguments.tools),
         limits={name: value for name, value in wished.items() if value is not None},
         form="jsonl" if arguments.jsonl else "json" if arguments.json else "text",
     )
+
+
+def _tools(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in map(str.strip, text.split(",")) if name)
+    if not names:
+        raise Refused("invalid_config", "--tools names no tool: write `none` for a session without any.")
+    return () if names == ("none",) else names
 
 
 def _prompt(given: str | None) -> str:

@@ -14,7 +14,7 @@ from hames.commands.session_ends import add_delete, add_export, delete, export
 from hames.commands.streams import Streams
 from hames.commands.telling import model_name
 from hames.commands.unfolding import head_of
-from hames.commands.visible import one_line
+from hames.commands.visible import in_a_row, one_line
 from hames.protocol.jsontext import dumps
 
 ROOM_BYTES = 1024 * 1024
@@ -83,7 +83,8 @@ def _row(session: Mapping[str, Any]) -> str:
     title = one_line(session.get("title", ""), 40)
     turns = f"{session['turns']} turn{'' if session['turns'] == 1 else 's'}"
     columns = [f"{session['sessionId']:<24}", f"{_state(session):<11}", f"{turns:<9}", session["updatedAt"][:19] + "Z"]
-    return "  ".join([*columns, model_name(session["model"]), session["workspace"], title]).rstrip() + "\n"
+    named = in_a_row(model_name(session["model"]))
+    return "  ".join([*columns, named, in_a_row(session["workspace"], 4_096), title]).rstrip() + "\n"
 
 
 def _page(answer: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from hames.commands.streams import Streams
 from hames.commands.telling import told
 from hames.protocol.events import TERMINAL_TYPES
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import reread
 
 _TOLD_ELSEWHERE = frozenset({"session.created", "turn.queued", "message.completed", "model.discarded", *TERMINAL_TYPES})
 """What `hames run` says in its own way."""
@@ -37,7 +37,7 @@ class Showing:
         """An event, as it is stored."""
         if self.form == "jsonl":
             self._streams.line(line)
-        event = loads(line)["event"]
+        event = reread(line)["event"]
         ends = event["type"] in TERMINAL_TYPES and event.get("turnId") == self.turn_id
         if ends:
             self.terminal = event["data"]

@@ -69,11 +69,20 @@ def _tool_completed(data: Data, *, whole: bool) -> str | None:
     outcome = data["outcome"]
     code = data["details"].get("exitCode", 0)
     if whole:
-        head = "" if outcome == "ok" else f"[{outcome}] "
+        says_so = outcome == "ok" or (outcome == "error" and str(data["text"]).startswith("Error ("))
+        head = "" if says_so else f"[{outcome}] "
         return _within(head + str(data["text"]))
     if outcome == "ok":
         return f"  exit code {code}" if code else None
-    return f"  {outcome}: {one_line(str(data['text']))}"
+    return f"  {data['tool']}: {outcome}{_why(str(data['text']))}"
+
+
+def _why(text: str) -> str:
+    """What the model is told of a call that failed, without the word that says so to the model alone."""
+    kind, mark, rest = text.removeprefix("Error ").partition("): ")
+    if text.startswith("Error (") and mark:
+        return f" {one_line(kind)}): {one_line(rest)}"
+    return f": {one_line(text)}"
 
 
 def _within(text: str) -> str:
@@ -112,6 +121,7 @@ def _updated(data: Data) -> str:
 _REPAIRS: Mapping[str, str] = {
     "signed_parts": "parts of {} answers that only another model understands",
     "images": "{} images, which are too many",
+    "images_not_taken": "{} images that the model does not take",
     "content_lost": "{} contents that are lost",
 }
 

@@ -16,6 +16,7 @@ from anyio.abc import TaskStatus
 
 from hames.commands.exits import FAILED, INTERRUPTED, TERMINATED, USAGE
 from hames.commands.local import CallFailed, LocalClient, local_client, message_of
+from hames.commands.notes import LIMIT_OPTIONS, limits_that_do_not_hold, unnamed_model
 from hames.commands.record import exit_code_of, failure_record, interrupted_record, print_record, turn_record
 from hames.commands.showing import Showing
 from hames.commands.streams import Streams
@@ -38,6 +39,7 @@ class Request:
     model: str | None
     new_id: str | None
     title: str | None
+    tools: tuple[str, ...] | None
     limits: Mapping[str, int]
     form: Form
 
@@ -142,27 +144,47 @@ class _Run:
 
     async def _session(self) -> Mapping[str, Any]:
         wish = self._request
-        subscribe = {"deltas": wish.form == "text"}
-        if wish.session_id is None:
-            params: dict[str, Any] = {"workspace": wish.workspace, "subscribe": subscribe}
-            optional: dict[str, Any] = {"sessionId": wish.new_id, "model": wish.model, "title": wish.title}
-            optional["limits"] = self._ceiling() or None
-            params |= {name: value for name, value in optional.items() if value is not None}
-            answer = await self._client.request("session/create", params)
-        else:
-            params = {"sessionId": wish.session_id, "subscribe": subscribe}
-            if wish.workspace is not None:
-                params["expect"] = {"workspace": wish.workspace}
-            if wish.model is not None:
-                # Only of the session that was meant.
-                await self._client.request("session/resume", {**params, "own": "observe"})
-                await self._client.request("session/update", {"sessionId": wish.session_id, "model": wish.model})
-            answer = await self._client.request("session/resume", params)
+        answer = await (self._made() if wish.session_id is None else self._resumed(wish.session_id))
         session: Mapping[str, Any] = answer["session"]
         self._showing.note(_about(session))
-        if wish.session_id is None and wish.model is None and self._config.get("model") is None:
-            self._streams.note(_chosen(session["model"]))
+        if wish.session_id is not None:
+            for note in limits_that_do_not_hold(self._config, answer["snapshot"]["limits"], wish.limits):
+                self._streams.note(note)
+        elif wish.model is None and self._config.get("model") is None:
+            self._streams.note(unnamed_model(session["model"], self._config))
         return session
+
+    async def _made(self) -> Mapping[str, Any]:
+        """A new session."""
+        wish = self._request
+        optional: dict[str, Any] = {
+            "sessionId": wish.new_id,
+            "model": wish.model,
+            "title": wish.title,
+            "limits": self._ceiling() or None,
+            "tools": None if wish.tools is None else list(wish.tools),
+        }
+        params = {name: value for name, value in optional.items() if value is not None}
+        params |= {"workspace": wish.workspace, "subscribe": self._subscription()}
+        answer: Mapping[str, Any] = await self._client.request("session/create", params)
+        return answer
+
+    async def _resumed(self, session_id: str) -> Mapping[str, Any]:
+        """The session that was named, with the model that was."""
+        wish = self._request
+        params: dict[str, Any] = {"sessionId": session_id, "subscribe": self._subscription()}
+        if wish.workspace is not None:
+            params["expect"] = {"workspace": wish.workspace}
+        if wish.model is not None:
+            # Only of the session that was meant. It subscribes here and not below again: an event is told once.
+            await self._client.request("session/resume", {**params, "own": "observe"})
+            del params["subscribe"]
+            await self._client.request("session/update", {"sessionId": session_id, "model": wish.model})
+        answer: Mapping[str, Any] = await self._client.request("session/resume", params)
+        return answer
+
+    def _subscription(self) -> dict[str, Any]:
+        return {"deltas": self._request.form == "text"}
 
     def _ceiling(self) -> dict[str, int]:
         """Limits that the new session must allow for this turn; the others keep their defaults for later turns."""
@@ -205,21 +227,14 @@ _OPTIONS: Mapping[str, str] = {
     "title": "--title",
     "model": "--model",
     "workspace": "--workspace",
-    "limits.steps": "--steps",
-    "limits.wallTimeMs": "--timeout-ms",
+    "tools": "--tools",
+    **{f"limits.{name}": option for name, option in LIMIT_OPTIONS.items()},
 }
 """What a person types for a member of a request."""
 
 
 def _about(session: Mapping[str, Any]) -> str:
     return f"session {session['sessionId']}, model {model_name(session['model'])}, in {session['workspace']}"
-
-
-def _chosen(route: Mapping[str, Any]) -> str:
-    """Which model was taken because none is configured."""
-    if route["provider"] == "offline":
-        return "no model is configured: this is the offline interpreter; see `hames config list`"
-    return f"no model is configured: {route['model']} at {route.get('baseUrl')} is used"
 
 
 def _refused(error: CallFailed | HamesError, request: Request, streams: Streams, showing: Showing) -> dict[str, Any]:

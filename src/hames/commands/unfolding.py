@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from hames.protocol.jsontext import dumps, loads
+from hames.protocol.jsontext import dumps, reread
 
 _MARK: Final = b'"artifact":"a-'
 """Stands in every line with a reference, and may stand in others: they are only looked at."""
@@ -73,7 +73,7 @@ class Unfolding:
             taken.set()
 
     async def _whole(self, line: bytes) -> bytes:
-        entry = loads(line)
+        entry = reread(line)
         event = entry["event"]
         event["data"] = await with_texts(event["data"], partial(self._text_of, event["sessionId"]))
         return dumps(entry)

@@ -17,6 +17,12 @@ def visible(text: str) -> str:
     return _OBEYED.sub(_spelled, text)
 
 
+def in_a_row(name: str, limit: int = 200) -> str:
+    """A name as a row of a listing shows it: line feeds and tabs are visible too, at most `limit` characters."""
+    shown = visible(name[: limit + 1]).replace("\n", "\\n").replace("\t", "\\t")
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The first line with something in it, visible, at most `limit` characters."""
     line = next((line for line in text[: limit * 20].split("\n") if line.strip()), "")

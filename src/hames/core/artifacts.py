@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from hames.core.records import record
-from hames.protocol.jsontext import clean_text, dumps, loads
+from hames.protocol.jsontext import clean_text, dumps, reread
 
 LARGE_BYTES: Final = 16 * 1024
 """Of UTF-8: a larger text is taken out of its event."""
@@ -65,6 +65,9 @@ _LISTS: Final[Mapping[str, str]] = {
     "context.composed": "parts",
 }
 """Members that are lists of slots, or of parts that are like them, whose `text` and `data` may be references."""
+
+KEEPING: Final = frozenset({"tool.completed", "process.exited"})
+"""Types whose member `artifact` refers to what was kept before them."""
 
 _TYPES: Final = _MEMBERS.keys() | _LISTS.keys() | _DOCUMENTS.keys()
 
@@ -228,7 +231,7 @@ def whole(type_: str, data: Mapping[str, Any], contents: Mapping[str, bytes]) ->
     member = _DOCUMENTS.get(type_, "")
     if "artifact" in data.get(member, ()):
         document = contents.get(data[member]["artifact"])
-        changed[member] = {} if document is None else loads(document)
+        changed[member] = {} if document is None else reread(document)
     member = _LISTS.get(type_, "")
     if member in data:
         changed[member] = [_whole_slot(slot, contents) for slot in data[member]]

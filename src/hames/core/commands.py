@@ -1,5 +1,5 @@
 """What may be asked of a session: client commands (decided against the head by any process) and attempt
-commands (refused unless their fence is the lease's).
+commands (refused unless their fence is the lease's). Of those for background processes, only a stop is a client's.
 """
 
 from __future__ import annotations
@@ -207,6 +207,36 @@ class EndTurn:
     recovering: bool = False
 
 
+# --- background processes -----------------------------------------------------------------------------------
+
+
+@record
+class StartProcess:
+    """A call of a running turn starts a background process: `data`, as in `process.started`."""
+
+    fence: int
+    turn_id: str
+    process_id: str
+    data: Mapping[str, Any]
+
+
+@record
+class StopProcess:
+    """A client wants a background process to end; nothing on one that has ended, or is being stopped."""
+
+    process_id: str
+    by: By
+
+
+@record
+class ExitProcess:
+    """Nothing of a background process runs any more: `data`, as in `process.exited`. Nothing on one that has ended."""
+
+    fence: int
+    process_id: str
+    data: Mapping[str, Any]
+
+
 ClientCommand = (
     CreateSession
     | SubmitTurn
@@ -221,7 +251,8 @@ ClientCommand = (
     | CutLog
 )
 AttemptCommand = StartTurn | Record | Boundary | EndTurn
-Command = ClientCommand | AttemptCommand
+ProcessCommand = StartProcess | StopProcess | ExitProcess
+Command = ClientCommand | AttemptCommand | ProcessCommand
 
 
 @record
@@ -299,7 +330,12 @@ def named_key(command: Command) -> tuple[str, str] | None:
 def fence_of(command: Command) -> int | None:
     """The fence an attempt command was made under; None for a client command."""
     match command:
-        case StartTurn() | Record() | Boundary() | EndTurn():
+        case StartTurn() | Record() | Boundary() | EndTurn() | StartProcess() | ExitProcess():
             return command.fence
         case _:
             return None
+
+
+def put(data: dict[str, Any], **optional: Any) -> None:
+    """Add the members that are there: an absent member is absent on the wire, never null."""
+    data.update({name: value for name, value in optional.items() if value is not None})

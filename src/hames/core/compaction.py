@@ -124,9 +124,10 @@ def text_tokens(text: str) -> int:
 def message_tokens(message: Message) -> int:
     """About how many tokens a message has."""
     match message:
-        case AssistantMessage(text, calls):
+        case AssistantMessage(text, calls, parts):
             called = sum(text_tokens(call.arguments) + text_tokens(call.tool) + MESSAGE_TOKENS for call in calls)
-            return text_tokens(text) + called + MESSAGE_TOKENS
+            own = len(dumps(parts)) // CHARS_PER_TOKEN if parts else 0
+            return text_tokens(text) + called + own + MESSAGE_TOKENS
         case _:
             return text_tokens(message.text) + IMAGE_TOKENS * len(message.images) + MESSAGE_TOKENS
 

@@ -29,6 +29,7 @@ from hames.core.plan import LONGEST_PERIOD, Progress
 from hames.core.prefix import Prefix
 from hames.core.repairs import counts
 from hames.core.session import Event
+from hames.core.usage import input_tokens
 
 REPEATED = """\
 [Your last steps made the same calls again and again, with the same results. Doing it once more will not help: try
@@ -52,7 +53,7 @@ class Conversation:
         self._entries: list[Said | Answer] = []
         if replacement is not None:
             self._entries.append(Said(0, 0, replacement.text, ""))
-        self._pictures = pictures or Pictures()
+        self.pictures = pictures or Pictures()
         self.repairs_told: Mapping[str, int] = {}
         """What the log tells of what is not sent as it was said: see `core/repairs.py`."""
         self._inputs: dict[str, tuple[int, Sequence[Mapping[str, Any]]]] = {}
@@ -63,6 +64,9 @@ class Conversation:
         self._notes: list[tuple[int, str]] = []
         self._settled: list[Message] = []
         self._settled_entries = 0
+        self.tokens_per_estimate = 1.0
+        """What the provider counted of the last request that it answered, against what was estimated of it."""
+        self._estimated = self._counted = 0
         self.prefix = Prefix()
         """Of the messages that can no longer change."""
 
@@ -233,6 +237,8 @@ class Conversation:
             self.progress.tool_calls += 1
 
     def _on_step_completed(self, event: Event) -> None:
+        if self._counted and self._estimated:
+            self.tokens_per_estimate = min(4.0, max(0.5, self._counted / self._estimated))
         if self._answer is not None:
             # What is signed over a text that is lost would be refused beside another.
             self._answer.parts = {} if self._answer.is_maimed else event.data.get("parts", {})
@@ -252,7 +258,7 @@ class Conversation:
         call = next(call for call in answer.calls if call.call_id == data["callId"])
         failed = data["outcome"] != "ok"
         shown = data.get("images", ()) if answer.is_kept else ()
-        notes, images = self._pictures.said([{"type": "image", **image} for image in shown])
+        notes, images = self.pictures.said([{"type": "image", **image} for image in shown])
         text = "\n".join([data["text"] or "(no output)", *(note["text"] for note in notes)])
         answer.results[call.call_id] = ToolResult(
             call.call_id, call.provider_id, call.tool, text, is_error=failed, images=images
@@ -261,16 +267,20 @@ class Conversation:
             self.progress.open.pop(call.call_id, None)
             self.progress.started.pop(call.call_id, None)
             self.progress.output_bytes += size_bytes(data["text"])
-            self.progress.cut = self.progress.cut or (data.get("error") or {}).get("kind") == "limit_exceeded"
+            # One that ran and met a limit of commands is for the model to mend.
+            ends = data["outcome"] == "not_run" and (data.get("error") or {}).get("kind") == "limit_exceeded"
+            self.progress.cut = self.progress.cut or ends
             if not self.progress.open and self.progress.phase == "called":
                 self.progress.phase = "ask"
                 self.progress.rounds = [*self.progress.rounds[1 - ROUNDS :], round_of(answer)]
 
     def _on_used(self, event: Event) -> None:
+        self._counted = input_tokens(event.data["counters"]) or 0
         if self.progress is not None:
             self.progress.spending = self.progress.spending.told(event.data)
 
     def _on_model_requested(self, event: Event) -> None:
+        self._estimated, self._counted = event.data.get("estimatedTokens", 0), 0
         if self.progress is not None:
             self.progress.spending = self.progress.spending.asked(event.data)
 
@@ -308,7 +318,7 @@ class Conversation:
     def _say(self, event: Event, turn_id: str, from_seq: int, slots: Sequence[Mapping[str, Any]]) -> None:
         notes, self._notes = self._notes, []
         if self._keeps(event.seq):
-            slots, images = self._pictures.said(slots)
+            slots, images = self.pictures.said(slots)
             said = slot_text(slots)
             if said and self._replacement is not None and self._replacement.is_earlier(event.seq, turn_id):
                 said = f"{EARLIER}\n{said}"
@@ -334,11 +344,6 @@ class Conversation:
 
     def _on_repaired(self, event: Event) -> None:
         self.repairs_told = counts(event.data)
-
-    @property
-    def images_left_out(self) -> int:
-        """Images beyond the limits of what a conversation shows."""
-        return self._pictures.left_out
 
     def _answering(self, event: Event) -> Answer:
         if self._answer is None:

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from hames.core.cost import Money
 from hames.core.records import record
+
+ARGUMENTS_DEPTH: Final = 32
+"""Of objects and lists within each other in the arguments of a call: a provider that keeps them as protocol buffers has
+three messages for each, and readers of those take 100 in all by default
+(https://protobuf.dev/programming-guides/proto-limits)."""
 
 
 @record
@@ -39,7 +44,7 @@ class UserMessage:
 class ToolCall:
     """A call the model asked for. `call_id` is ours, `provider_id` the provider's.
 
-    `arguments` is the raw JSON text as the model wrote it; it may be invalid.
+    `arguments` is the raw JSON text as the model wrote it; it may be invalid, or nested deeper than `ARGUMENTS_DEPTH`.
     """
 
     call_id: str
@@ -132,8 +137,9 @@ class CallDelta:
 
 Part = TextDelta | ReasoningDelta | CallDelta
 
-StopReason = Literal["stop", "tool_calls", "length", "content_filter", "pause", "other"]
-"""Why an answer ended. `pause`: the provider wants the same conversation again, with this answer at its end."""
+StopReason = Literal["stop", "tool_calls", "length", "content_filter", "pause", "interrupted", "other"]
+"""Why an answer ended. `pause`: the provider wants the same conversation again, with this answer at its end.
+`interrupted`: it could not go on, and may answer the same request later. `other`: nothing says that it is whole."""
 
 
 @record

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hames.core.records import record
 
@@ -39,6 +39,9 @@ MOST_DECIMALS = 30
 MOST_AMOUNT = Decimal(10) ** 12
 
 NO_COUNTERS: Mapping[str, int] = {}
+
+FREE = frozenset({"offline"})
+"""Providers that ask nobody, so that nothing is paid."""
 
 
 @record
@@ -141,13 +144,15 @@ RULES: Mapping[str, Rule] = {
         written=("input_tokens_details.cache_write_tokens",),
         written_long=("input_tokens_details.cache_write_tokens_details.ttl_12h_tokens",),
     ),
-    # https://platform.openai.com/docs/api-reference/chat/object; Moonshot and DeepSeek have names of their own
+    # https://platform.openai.com/docs/api-reference/chat/object; Moonshot and DeepSeek have names of their own; vLLM
+    # reports in every chunk where it is told to (`continuous_usage_stats`), others always
     "compatible": Rule(
         ("prompt_tokens",),
         ("completion_tokens",),
         "subset",
         cached=("prompt_tokens_details.cached_tokens", "cached_tokens", "prompt_cache_hit_tokens"),
         written=("prompt_tokens_details.cache_write_tokens",),
+        grows=True,
     ),
     # https://ai.google.dev/api/generate-content#UsageMetadata; JSON of protobuf leaves zeros out
     "gemini": Rule(
@@ -207,17 +212,21 @@ def usage_facts(
     reported: Money | None,
     whole: bool,
 ) -> dict[str, Any]:
-    """What stands in `usage.recorded` beside the counters: `semantics`, and `cost` or `costReason`.
+    """What stands in `usage.recorded` beside the counters: `semantics`, `partial`, and `cost` or `costReason`.
 
-    `whole`: the answer came to its end. Of one that was cut, counters that grow with it are not all there is.
+    `whole`: the answer came to its end, or the report is of all of it. Of another that was cut, counters that grow with
+    it are not all there is.
     """
     facts: dict[str, Any] = {}
+    is_partial = not whole and _grows(provider)
+    if is_partial:
+        facts["partial"] = True
     if (meaning := semantics(provider)) is not None:
         facts["semantics"] = meaning
     cost: dict[str, Any] = {}
     if reported is not None:
         cost["reported"] = reported.published()
-    estimated = estimate(provider, counters, prices) if whole or not _grows(provider) else "incomplete_coverage"
+    estimated = "incomplete_coverage" if is_partial else estimate(provider, counters, prices)
     if isinstance(estimated, Money):
         assert prices is not None
         cost["estimated"] = {**estimated.published(), "rateCard": prices.card.published()}
@@ -272,20 +281,46 @@ class Sent:
     output: int | None
 
 
+BYTES_A_TOKEN: Final = 8
+"""More than a token of an answer has in the mean: of prose and code it has about four. A report of fewer tokens than
+what was seen makes by this is not of that answer."""
+
+
+def is_credible(provider: str, counters: Mapping[str, int], seen_bytes: int) -> bool:
+    """Whether a report can be of an answer of which `seen_bytes` came: no request is without input, and what came was
+    paid for. One that says nothing of either can."""
+    rule = RULES.get(provider)
+    if rule is None:
+        return True
+    output = _output_told(rule, counters)
+    return _input_told(rule, counters) != 0 and (output is None or output >= seen_bytes // BYTES_A_TOKEN)
+
+
 def most(
-    provider: str, prices: Prices | None, sent: Sent, counters: Mapping[str, int] = NO_COUNTERS, *, whole: bool = False
+    provider: str,
+    prices: Prices | None,
+    sent: Sent,
+    counters: Mapping[str, int] = NO_COUNTERS,
+    *,
+    whole: bool = False,
+    seen_bytes: int = 0,
 ) -> Money | None:
     """The most that a request can have cost, of which `counters` were reported; None where no most is known.
 
     What was reported is taken for what it is, all of the input at the dearest price of any, what was not reported as
-    `sent` says. `whole`: as in `usage_facts`.
+    `sent` says. What was reported of a part, and what came of the answer, is the least of its output. `whole`: as in
+    `usage_facts`; `seen_bytes`: of the answer, as in `is_credible`.
     """
+    if provider in FREE:
+        return Money("0", "USD")
     rule = RULES.get(provider)
     if rule is None or prices is None:
         return None
-    tokens, output = _input_told(rule, counters), _output_told(rule, counters, whole=whole or not rule.grows)
-    tokens = sent.input if tokens is None else tokens
-    output = sent.output if output is None else output
+    tokens, output = _input_told(rule, counters) or sent.input, _output_told(rule, counters)
+    least = max(output or 0, seen_bytes // BYTES_A_TOKEN)
+    if output is None or (rule.grows and not whole):
+        output = sent.output
+    output = None if output is None else max(output, least)
     tiers = (prices.rates,) if prices.above is None else (prices.rates, prices.above)
     written, long = _first(rule.written, counters), _first(rule.written_long, counters)
     unpriced = (written and any(rates.cache_write is None for rates in tiers)) or (
@@ -310,9 +345,9 @@ def _input_told(rule: Rule, counters: Mapping[str, int]) -> int | None:
     return None if cached is None or written is None else tokens + beside
 
 
-def _output_told(rule: Rule, counters: Mapping[str, int], *, whole: bool) -> int | None:
+def _output_told(rule: Rule, counters: Mapping[str, int]) -> int | None:
     output = _first(rule.output, counters)
-    if not whole or (output is None and not (rule.omits_zeros and _first(rule.input, counters) is not None)):
+    if output is None and not (rule.omits_zeros and _first(rule.input, counters) is not None):
         return None
     return (output or 0) + counters.get(rule.thoughts, 0)
 

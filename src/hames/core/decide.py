@@ -29,6 +29,7 @@ from hames.core.commands import (
     KeyRecord,
     Known,
     OpenSession,
+    ProcessCommand,
     Record,
     Reply,
     ResumeQueue,
@@ -37,7 +38,9 @@ from hames.core.commands import (
     SubmitTurn,
     UpdateSession,
     UpdateTurn,
+    put,
 )
+from hames.core.processes import decide_process, is_closing, stop_all
 from hames.core.state import State, Turn
 from hames.core.times import rfc3339
 from hames.protocol.errors import Refused
@@ -55,6 +58,8 @@ def decide(state: State, command: Command, known: Known = NOTHING_KNOWN) -> Deci
         return _decide_attempt(state, command, known)
     if state.status == "none" and not isinstance(command, CreateSession):
         raise Refused("session_not_found", sessionId=state.session_id)
+    if isinstance(command, ProcessCommand):
+        return decide_process(state, command, known)
     return _decide_client(state, command, known)
 
 
@@ -66,7 +71,7 @@ def _decide_client(state: State, command: ClientCommand, known: Known) -> Decisi
             return _submit(state, command, known)
         case UpdateSession():
             data = {"by": command.by}
-            _put(data, title=command.title, model=command.model, snapshotDigest=command.snapshot_digest)
+            put(data, title=command.title, model=command.model, snapshotDigest=command.snapshot_digest)
             return Decision((Draft("session.updated", data),))
         case CloseSession():
             return _close(state, command)
@@ -128,7 +133,7 @@ def _create(state: State, command: CreateSession, known: Known) -> Decision:
         "by": command.by,
         "contentDigest": command.digest,
     }
-    _put(data, title=command.title, metadata=command.metadata, idempotencyKey=command.key)
+    put(data, title=command.title, metadata=command.metadata, idempotencyKey=command.key)
     drafts = (Draft("session.created", data),)
     if command.turn is None:
         return Decision(drafts)
@@ -162,7 +167,7 @@ def _admit(command: SubmitTurn, position: int) -> tuple[Draft, ...]:
         "by": command.by,
         "contentDigest": command.digest,
     }
-    _put(data, idempotencyKey=command.key, instructions=command.instructions, meta=command.meta)
+    put(data, idempotencyKey=command.key, instructions=command.instructions, meta=command.meta)
     return (Draft("turn.queued", data, command.turn_id), *_repaired(command.repaired, command.turn_id))
 
 
@@ -178,7 +183,7 @@ def _update(command: UpdateTurn, known: Known) -> Decision:
     if turn.status != "queued":
         raise Refused("turn_started", turnId=turn.turn_id, status=turn.status)
     data: dict[str, Any] = {"by": command.by}
-    _put(data, input=None if command.input is None else list(command.input), delivery=command.delivery)
+    put(data, input=None if command.input is None else list(command.input), delivery=command.delivery)
     if len(data) == 1:
         return Decision(reply=Reply(turn_id=turn.turn_id))
     return Decision((Draft("turn.updated", data, turn.turn_id),), Reply(turn_id=turn.turn_id))
@@ -200,7 +205,7 @@ def _steer(state: State, command: SteerTurn, known: Known) -> Decision:
         "by": command.by,
         "contentDigest": command.digest,
     }
-    _put(data, idempotencyKey=command.key)
+    put(data, idempotencyKey=command.key)
     draft = Draft("turn.steered", data, turn.turn_id, turn.attempt or None)
     drafts = (draft, *_repaired(command.repaired, turn.turn_id))
     return Decision(drafts, Reply(turn_id=turn.turn_id, steer_id=command.steer_id))
@@ -231,10 +236,11 @@ def _cancel(state: State, command: CancelTurn, known: Known) -> Decision:
 def _close(state: State, command: CloseSession) -> Decision:
     if state.status == "closed":
         return Decision()
-    drafts = _drop(state, command.by, "session_closed")
+    drafts = (*_drop(state, command.by, "session_closed"), *stop_all(state, command.by))
     turn = state.active
     if turn is None:
-        return Decision((*drafts, Draft("session.closed", {"by": command.by})))
+        closed = () if state.open_processes() else (Draft("session.closed", {"by": command.by}),)
+        return Decision((*drafts, *closed))
     if turn.cancel is None:
         drafts = (*drafts, _cancel_asked(turn, command.by, "session_closed", "drop", None))
     return Decision(drafts, Reply(turn_id=turn.turn_id))
@@ -321,27 +327,27 @@ def _terminal(
         data["text"] = ending.text or ""
     elif ending.status == "failed":
         data["error"] = ending.error
-        _put(data, text=ending.text)
+        put(data, text=ending.text)
     else:
         cancel = turn.cancel or {}
         data["cause"] = "host" if host is not None else cancel.get("cause", "client")
-        _put(data, reason=cancel.get("reason"))
+        put(data, reason=cancel.get("reason"))
     if ending.forced:
         data["forced"] = True
         data["mayStillRun"] = list(ending.may_still_run)
-    _put(data, hostTurnId=host)
+    put(data, hostTurnId=host)
     return Draft(f"turn.{ending.status}", data, turn.turn_id, turn.attempt or None)
 
 
 def _cancel_asked(turn: Turn, by: By, cause: str, queue: str, reason: str | None) -> Draft:
     data: dict[str, Any] = {"by": by, "cause": cause, "queue": queue}
-    _put(data, reason=reason)
+    put(data, reason=reason)
     return Draft("turn.cancel_requested", data, turn.turn_id, turn.attempt or None)
 
 
 def _cancelled(turn: Turn, cause: str, reason: str | None) -> Draft:
     data: dict[str, Any] = {"cause": cause, "assurance": {}}
-    _put(data, reason=reason)
+    put(data, reason=reason)
     return Draft("turn.cancelled", data, turn.turn_id)
 
 
@@ -378,7 +384,7 @@ def _find(known: Known, turn_id: str) -> Turn:
 
 def _open(state: State) -> None:
     closing = state.active is not None and (state.active.cancel or {}).get("cause") == "session_closed"
-    if state.status != "open" or closing:
+    if state.status != "open" or closing or is_closing(state):
         raise Refused("session_closed", sessionId=state.session_id)
 
 
@@ -386,8 +392,3 @@ def _same_content(before: KeyRecord, digest: str, key: str | None, *, steer: boo
     # A submit and a steer share their keys, and may have equal params without being the same request.
     if before.digest != digest or (before.steer_id is not None) != steer:
         raise Refused("idempotency_conflict", idempotencyKey=key)
-
-
-def _put(data: dict[str, Any], **optional: Any) -> None:
-    """Add the members that are there: an absent member is absent on the wire, never null."""
-    data.update({name: value for name, value in optional.items() if value is not None})

@@ -2,7 +2,8 @@
 
 Published in `initialize.limits` and `capabilities/describe` (AH-LIFE-4). A caller changes a session's limits
 in `session/create`, lowers them for one turn in `turn/submit`; an operator changes defaults in the
-configuration (`limits.<name>`) or with `HAMES_LIMIT_<NAME>`.
+configuration (`limits.<name>`) or with `HAMES_LIMIT_<NAME>`. What bounds a command is an operator's, and a session may
+only ask for less.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Literal
 
 from hames.core.records import record
 
-Scope = Literal["turn", "tool", "model", "server"]
+Scope = Literal["turn", "session", "tool", "model", "server"]
 
 
 @record
 class Limit:
-    """One limit. `scope`: `turn` may be set by a session and lowered by a turn; the others by an operator."""
+    """One limit. `scope`: `turn` may be set by a session and lowered by a turn, `session` lowered by a session; the
+    others are set by an operator alone."""
 
     name: str
     default: int
@@ -29,6 +31,9 @@ class Limit:
 
 NO_COST_LIMIT = 10**12
 """Of `costMicros`: a million dollars, which bounds nothing and needs no prices."""
+
+NO_MEMORY_LIMIT = 2**50
+"""Of `commandMemoryBytes`: a pebibyte, which bounds nothing."""
 
 _TABLE = (
     Limit("steps", 100, 10_000, "turn", "model requests in a turn"),
@@ -44,6 +49,18 @@ _TABLE = (
         "equal rounds of calls until the model is told; again, and the turn ends",
         minimum=0,
     ),
+    Limit(
+        "commandMemoryBytes",
+        NO_MEMORY_LIMIT,
+        NO_MEMORY_LIMIT,
+        "session",
+        "memory of a command and what it starts",
+        minimum=64 * 2**20,
+    ),
+    Limit("commandProcesses", 4_096, 65_536, "session", "processes and threads of a command at once", minimum=16),
+    Limit("commandCpuSeconds", 604_800, 604_800, "session", "processor time of each process of a command"),
+    Limit("commandFileBytes", 2**40, 2**50, "session", "size of a file that a command writes", minimum=1_024),
+    Limit("commandOpenFiles", 65_536, 2**20, "session", "files that each process of a command has open", minimum=64),
     Limit("readLines", 2_000, 2_000, "tool", "lines in one answer of `read` or `read_many_files`"),
     Limit("readBytes", 50 * 1024, 50 * 1024, "tool", "bytes in one answer of `read`, `read_many_files` or `web_fetch`"),
     Limit("fileBytes", 64 * 2**20, 2**30, "tool", "size of a file that a tool reads or writes whole"),
@@ -51,6 +68,10 @@ _TABLE = (
     Limit("bashLines", 2_000, 2_000, "tool", "last lines kept of the output of `bash`"),
     Limit("bashBytes", 50 * 1024, 50 * 1024, "tool", "last bytes kept of the output of `bash`"),
     Limit("keptOutputBytes", 64 * 2**20, 2**30, "tool", "bytes kept of a `bash` output shown in part", minimum=0),
+    Limit("processes", 8, 64, "tool", "background processes of a session that run at once", minimum=0),
+    Limit("processLifetimeMs", 86_400_000, 7 * 86_400_000, "tool", "of a background process"),
+    Limit("processStartMs", 500, 10_000, "tool", "until a call that starts one is answered", minimum=0),
+    Limit("processOutputBytes", 8 * 2**20, 2**30, "tool", "newest bytes kept of a background process", minimum=4096),
     Limit("grepMatches", 100, 100, "tool", "matches in one answer of `grep`"),
     Limit("grepLineChars", 500, 500, "tool", "characters of a matching line"),
     Limit("globPaths", 1_000, 1_000, "tool", "paths in one answer of `glob` or `list_dir`"),
@@ -117,6 +138,8 @@ _TABLE = (
 LIMITS: Mapping[str, Limit] = {limit.name: limit for limit in _TABLE}
 
 TURN_LIMITS: tuple[str, ...] = tuple(limit.name for limit in _TABLE if limit.scope == "turn")
+
+SESSION_LIMITS: tuple[str, ...] = tuple(limit.name for limit in _TABLE if limit.scope == "session")
 
 DEFAULTS: Mapping[str, int] = {limit.name: limit.default for limit in _TABLE}
 

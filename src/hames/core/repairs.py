@@ -41,13 +41,15 @@ def _unsigned(messages: Sequence[Message], route: Route) -> int:
     return sum(signed_items(message, *route) is None for message in answers)
 
 
-def repairs_data(*, signed_parts: int, images: int, lost: Collection[str]) -> dict[str, Any]:
+def repairs_data(*, signed_parts: int, images: int, not_taken: int, lost: Collection[str]) -> dict[str, Any]:
     """The data of `context.repaired`; without a repair where there is nothing to tell."""
     repairs: list[dict[str, Any]] = []
     if signed_parts:
         repairs.append({"code": "signed_parts", "count": signed_parts})
     if images:
         repairs.append({"code": "images", "count": images})
+    if not_taken:
+        repairs.append({"code": "images_not_taken", "count": not_taken})
     if lost:
         repairs.append({"code": "content_lost", "count": len(lost), "artifacts": sorted(lost)[:ARTIFACTS_NAMED]})
     return {"repairs": repairs}

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from hames.core import processes
 from hames.core.commands import Draft
 from hames.core.records import record, replaced
 from hames.core.state import FILES_NAMED, FILES_NAMED_CHARS, FOLD_VERSION, State, Turn
@@ -226,6 +227,19 @@ def _changed(state: State, event: Event) -> State:
     return _with(state, replaced(turn, files=named, files_total=turn.files_total + 1))
 
 
+def _process_started(state: State, event: Event) -> State:
+    turn_id = event.turn_id or ""
+    return replaced(state, processes=processes.started(state.processes, event.data, turn_id=turn_id, time=event.time))
+
+
+def _process_stopping(state: State, event: Event) -> State:
+    return replaced(state, processes=processes.stopping(state.processes, event.data, time=event.time))
+
+
+def _process_exited(state: State, event: Event) -> State:
+    return replaced(state, processes=processes.exited(state.processes, event.data, time=event.time))
+
+
 def _with(state: State, turn: Turn) -> State:
     return replaced(state, turns={**state.turns, turn.turn_id: turn})
 
@@ -254,6 +268,9 @@ _CHANGES: Mapping[str, Callable[[State, Event], State]] = {
     "usage.recorded": _used,
     "tool.completed": _called,
     "file.changed": _changed,
+    "process.started": _process_started,
+    "process.stop_requested": _process_stopping,
+    "process.exited": _process_exited,
 }
 
 LIFECYCLE_EVENTS: frozenset[str] = frozenset({*_CHANGES, *TERMINAL_EVENTS})

@@ -13,10 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from hames.core.conversation import AssistantMessage, ToolCall
 from hames.core.records import record
+from hames.protocol.jsontext import dumps, is_deeper
+
+MOST_DEPTH: Final = 64
+"""Of what a provider's own parts may be nested; deeper ones are not kept, and none of the answer's are."""
+
+MOST_BYTES: Final = 2 * 2**20
+"""Of an answer's own parts together, as JSON: they count as output for nobody, and go back with every request."""
 
 
 @record
@@ -68,6 +75,8 @@ def signed_parts(dialect: str, model: str, items: Sequence[Item]) -> dict[str, A
                 kept.append({"own": dict(value)})
             case _:
                 assert_never(item)
+    if is_deeper(kept, MOST_DEPTH) or len(dumps(kept)) > MOST_BYTES:
+        return {}
     return {"dialect": dialect, "model": model, "items": kept}
 
 

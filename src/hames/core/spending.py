@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from hames.core.cost import add_amounts, usd
@@ -30,16 +31,23 @@ class Spending:
 
     def asked(self, data: Mapping[str, Any]) -> Spending:
         """A request was made, as `model.requested` says; one before it that nothing was told of counts at its most."""
-        # A summary that became necessary since the request was too long: that one was refused, which costs nothing.
-        before = self.refused() if data.get("trigger") == "overflow" else self.settled()
+        # A summary that became necessary since the request was too long: that one was refused, which costs nothing,
+        # unless an answer had begun to come.
+        was_refused = data.get("trigger") == "overflow" and not data.get("afterText")
+        before = self.refused() if was_refused else self.settled()
         return replace(before, open=True, most=data.get("costAtMost", {}).get("amount"))
 
     def told(self, data: Mapping[str, Any]) -> Spending:
         """Something was told of it, as `usage.recorded` says."""
         cost = usd(data.get("cost", {}))
-        if cost is not None:
+        most = data.get("costAtMost", {}).get("amount")
+        # A most beside a cost: what was reported is of a part, or cannot be true.
+        if cost is not None and most is None and not data.get("partial"):
             return replace(self, amount=add_amounts(self.amount, cost), open=False, most=None)
-        return replace(self, open=True, most=data.get("costAtMost", {}).get("amount", self.most)).settled()
+        most = self.most if most is None else most
+        if cost is not None and most is not None:
+            most = max(cost, most, key=Decimal)
+        return replace(self, open=True, most=most).settled()
 
     def retried(self, data: Mapping[str, Any]) -> Spending:
         """It failed, as `model.retried` says: one that was never taken cost nothing."""

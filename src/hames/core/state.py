@@ -61,6 +61,32 @@ class Turn:
         return self.status in TERMINAL
 
 
+ENDED_PROCESSES = 16
+"""Background processes that have ended, of which a state knows: each costs some hundred bytes with every change."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A background process as it stands. `reaper` is where the process that started it has its reaper; `stop` who wants
+    it to end; `exit` what `process.exited` told, without the ids."""
+
+    process_id: str
+    turn_id: str
+    call_id: str
+    command: str
+    started_at: str
+    name: str | None = None
+    reaper: Mapping[str, Any] | None = None
+    stop: Mapping[str, Any] | None = None
+    ended_at: str | None = None
+    exit: Mapping[str, Any] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Nothing of it runs."""
+        return self.exit is not None
+
+
 @dataclass(frozen=True)
 class State:
     """A session's lifecycle after event `seq`.
@@ -69,8 +95,8 @@ class State:
     it. `queue` holds ids in order of admission; `running` is the host, whose joined turns stand in `turns` with
     `host` set. `steers` are ids that the running turn has not been given yet. `replaced_at` is the event that last
     replaced the context, 0 if none did, and `composed_at` the one that last composed what goes beside it; `compact`
-    says who asked for the context to be replaced with the next request. `ended` is the turn that the latest event
-    ended, if it did.
+    says who asked for the context to be replaced with the next request. `processes` are those in the background that
+    run, and the newest of those that ended. `ended` is the turn that the latest event ended, if it did.
     """
 
     session_id: str
@@ -92,6 +118,7 @@ class State:
     replaced_at: int = 0
     composed_at: int = 0
     compact: Mapping[str, Any] | None = None
+    processes: Mapping[str, Process] = field(default_factory=dict)
     ended: Turn | None = None
 
     @property
@@ -111,6 +138,10 @@ class State:
     def joined(self) -> tuple[Turn, ...]:
         """Turns that joined the running one, in order of admission."""
         return tuple(turn for turn in self.turns.values() if turn.host is not None)
+
+    def open_processes(self) -> tuple[Process, ...]:
+        """Background processes that have not ended, in order of their start."""
+        return tuple(process for process in self.processes.values() if not process.ended)
 
     def at(self, seq: int) -> State:
         """The same with the head at `seq`, nothing ended: what most events do."""
@@ -156,6 +187,10 @@ def state_to_json(state: State) -> bytes:
         return dumps({"version": FOLD_VERSION, "state": asdict(at_rest)})
 
 
+def _process_from_json(value: Mapping[str, Any]) -> Process:
+    return Process(**{f.name: value[f.name] for f in fields(Process) if f.name in value})
+
+
 def state_from_json(value: Mapping[str, Any]) -> State | None:
     """What `state_to_json` wrote; None when another version of the fold wrote it."""
     if value.get("version") != FOLD_VERSION:
@@ -163,6 +198,7 @@ def state_from_json(value: Mapping[str, Any]) -> State | None:
     raw = dict(value["state"])
     raw["turns"] = {key: turn_from_json(turn) for key, turn in raw["turns"].items()}
     raw["usage"] = UsageSum.of(raw["usage"])
+    raw["processes"] = {key: _process_from_json(one) for key, one in raw.get("processes", {}).items()}
     raw["ended"] = None
     raw["queue"] = tuple(raw["queue"])
     raw["steers"] = tuple(raw["steers"])

@@ -16,6 +16,12 @@ from hames.core.records import record
 RATE_CARDS_NAMED = 10
 """Rate cards that a sum names: a session that outlives more has an estimate all the same."""
 
+COUNTERS_NAMED = 100
+"""Names of counters in a sum: a total stands in an event, which must fit a frame. Vendors have some twenty."""
+
+COUNTED = 2**53 - 1
+"""The largest sum: every JSON reader keeps it exact, and no honest provider comes near."""
+
 _UNSAID: CostReason = "unsupported_pricing"
 """Of a record without cost and without reason: an older build wrote it, which knew no prices."""
 
@@ -94,7 +100,9 @@ class UsageSum:
         """One request's usage, as `usage.recorded` has it."""
         counters = dict(self.counters)
         for name, value in record["counters"].items():
-            counters[name] = counters.get(name, 0) + value
+            # One that comes when it is full is in no sum at all, and no sum is short of a part.
+            if name in counters or len(counters) < COUNTERS_NAMED:
+                counters[name] = min(COUNTED, counters.get(name, 0) + value)
         cost, reason = record.get("cost", {}), record.get("costReason", _UNSAID)
         lacking = self.lacking
         if not cost and reason != _UNSAID:

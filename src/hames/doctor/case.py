@@ -11,6 +11,7 @@ from hames.config import SETTINGS, Config, home_path, look_at_config
 from hames.core.records import record
 from hames.core.redaction import worth_hiding
 from hames.protocol.errors import Refused
+from hames.telemetry.settings import secrets_of
 
 Status = Literal["ok", "warn", "fail"]
 """`warn`: works, with less than one may expect. `fail`: something that Hames is for does not work."""
@@ -56,6 +57,8 @@ class Case:
         names = [name for name, setting in SETTINGS.items() if setting.secret]
         found = [self.config.get(name) for name in names]
         found += [self.environ.get(SETTINGS[name].environment) for name in names]
+        given = (self.config.get("telemetry.headers"), self.environ.get(SETTINGS["telemetry.headers"].environment))
+        found += [secret for text in given for secret in secrets_of(text)]
         return tuple({secret.strip() for secret in found if worth_hiding(secret) is not None})
 
 

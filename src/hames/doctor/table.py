@@ -16,6 +16,7 @@ from hames.core.records import record
 from hames.core.redaction import redact
 from hames.doctor.case import Case, Finding, Problem
 from hames.doctor.machine import check_config, check_install, check_python, check_sqlite, check_terminal
+from hames.doctor.models import check_model, check_models
 from hames.doctor.state import check_directory, check_filesystem, check_leftovers, check_space, check_store
 from hames.doctor.trials import check_framing, check_providers, check_sandbox
 
@@ -49,6 +50,8 @@ CHECKS: tuple[Check, ...] = (
     Check("store", check_store, limit_s=10),
     Check("leftovers", check_leftovers),
     Check("sandbox", check_sandbox, limit_s=15),
+    Check("model", check_model),
+    Check("models", check_models),
     Check("providers", check_providers, limit_s=15),
     Check("framing", check_framing, limit_s=15),
     Check("terminal", check_terminal),

@@ -21,7 +21,8 @@ import anyio
 
 from hames.config import SETTINGS
 from hames.doctor.case import Case, Finding, Problem
-from hames.protocol.errors import HamesError, ToolFailed
+from hames.naming import default_model, provider_named
+from hames.protocol.errors import HamesError, Refused, ToolFailed
 
 if TYPE_CHECKING:
     from hames.sandbox.local import LocalSandbox
@@ -44,6 +45,8 @@ SERVER_S: Final = 8.0
 
 _KEYS: Final[Mapping[str, str]] = {"none": "without a key", "command": "with a key from its program"}
 
+_HELD: Final = {"yes": "", "partial": " in part", "no": " by nothing"}
+
 NO_LISTING: Final = frozenset({404, 405, 501})
 """HTTP statuses of a server that has no listing of models and may chat all the same."""
 
@@ -53,7 +56,7 @@ NO_LISTING: Final = frozenset({404, 405, 501})
 
 def check_sandbox(case: Case) -> Finding:
     """Commands: one runs, a tree of processes is gone when its call is cancelled, and whether they can be confined."""
-    from hames.sandbox.probe import HINT
+    from hames.sandbox.against import HINTS
     from hames.sandbox.process import supported
 
     if not supported():
@@ -65,7 +68,7 @@ def check_sandbox(case: Case) -> Finding:
     with tempfile.TemporaryDirectory(prefix="hames-doctor-", ignore_cleanup_errors=True) as folder:
         try:
             run_ms, gone_ms, left = anyio.run(_try_commands, Path(folder).resolve())
-            proof = anyio.run(_try_containment, Path(folder).resolve(), case.config.get("bubblewrap"))
+            proofs = anyio.run(_try_containment, Path(folder).resolve(), case.config.get("bubblewrap"))
         except (HamesError, ToolFailed) as failure:
             what = f"A command could not be run: {failure.message}"
             problems.append(Problem("fail", what, "See whether processes, memory or descriptors have run out."))
@@ -74,14 +77,33 @@ def check_sandbox(case: Case) -> Finding:
         what = f"Processes outlived their command: {left}."
         problems.append(Problem("fail", what, f"Run: kill -9 {' '.join(map(str, left))}"))
     wanted = case.config.get("sandbox") or "local"
-    if proof.why and wanted != "local":
-        problems.append(Problem("fail" if wanted == "contained" else "warn", " ".join(proof.why), HINT))
+    for name, proof in proofs.items():
+        if proof.why and wanted in (name, "auto"):
+            problems.append(Problem("fail" if wanted == name else "warn", " ".join(proof.why), HINTS[name]))
+    limits = _limits_here()
     seen = (
         f"local, not confined; a command takes {run_ms:.1f} ms, a tree of processes is gone in {gone_ms:.1f} ms; "
-        f"contained {'is not to be had' if proof.why else 'works'}"
+        f"processes are limited{_HELD[limits['limits.pids']]}; "
+        f"{'; '.join(_had(name, proof) for name, proof in proofs.items())}"
     )
-    details = {"backend": "local", "commandMs": run_ms, "treeGoneMs": gone_ms, "contained": dict(proof.guarantees)}
+    details = {"backend": "local", "commandMs": run_ms, "treeGoneMs": gone_ms, "local": limits}
+    details |= {name: dict(one.guarantees) for name, one in proofs.items()}
+    details["why"] = {name: list(one.why) for name, one in proofs.items()}
     return Finding(seen, tuple(problems), details)
+
+
+def _had(name: str, proof: Proof) -> str:
+    """Whether this kind of confinement can be had, and why not."""
+    why = " ".join(proof.why).removesuffix(".")
+    return f"{name} is not to be had ({why})" if why else f"{name} works"
+
+
+def _limits_here() -> dict[str, str]:
+    """What of its limits an unconfined command is held to."""
+    from hames.sandbox.bounds import held
+    from hames.sandbox.groups import find
+
+    return held(find(), confined=False)
 
 
 async def _try_commands(folder: Path) -> tuple[float, float, list[int]]:
@@ -102,14 +124,15 @@ async def _try_commands(folder: Path) -> tuple[float, float, list[int]]:
     return run_ms, gone_ms, sorted(marked([session_id]))
 
 
-async def _try_containment(folder: Path, program: str | None) -> Proof:
-    """What confinement guarantees here."""
+async def _try_containment(folder: Path, program: str | None) -> dict[str, Proof]:
+    """What each kind of confinement guarantees here."""
+    from hames.sandbox.against import CLAIMS
     from hames.sandbox.probe import Prober
     from hames.sandbox.process import ReaperProcesses
 
     processes = ReaperProcesses(folder / "reaper", term_grace_ms=0, reap_ms=1_000)
     try:
-        return await Prober([folder], processes, program=program).prove()
+        return {name: await Prober([folder], processes, backend=name, program=program).prove() for name in CLAIMS}
     finally:
         await processes.aclose()
 
@@ -153,8 +176,11 @@ def check_providers(case: Case) -> Finding:
 
     names = [name for name in PROVIDERS if case.config.provider_url(name)]
     if not names:
-        what = "No model is configured: prompts are scripts for `offline`."
-        advice = "Run: hames config set providers.compatible.baseUrl http://127.0.0.1:8080/v1 (or where yours is)"
+        what = "No provider can be asked: prompts are scripts for `offline`."
+        advice = (
+            "Run: hames config set providers.compatible.baseUrl http://127.0.0.1:8080/v1 (or where yours is), or give "
+            "the key of a vendor: hames config set providers.anthropic.apiKey -"
+        )
         return Finding("none", (Problem("warn", what, advice),))
     found = [anyio.run(_ask, case, name) for name in names]
     return Finding(
@@ -177,7 +203,8 @@ async def _ask(case: Case, name: str) -> Finding:
         key, source = keys.key(name)
     except HamesError as failure:
         advice = f"Correct the setting {failure.details.get('setting', f'providers.{name}.apiKeyCommand')}."
-        return Finding(f"{name} at {base_url}", (Problem("fail", failure.message, advice),), {"kind": failure.kind})
+        wrong = Problem("fail", f"{name}: {failure.message}", advice)
+        return Finding(f"{name} at {base_url}", (wrong,), {"kind": failure.kind})
     seen = f"{name} at {base_url}, {_KEYS.get(source, 'with a key')}"
     details = {"baseUrl": base_url, "hasKey": bool(key)}
     began = perf_counter()
@@ -193,13 +220,13 @@ async def _ask(case: Case, name: str) -> Finding:
                 await provider.aclose()
     except TimeoutError:
         advice = "See whether the address is right and the server is up."
-        return Finding(seen, (Problem("fail", f"No answer in {PROVIDER_S:.0f} s.", advice),), details)
+        return Finding(seen, (Problem("fail", f"No answer of {name} in {PROVIDER_S:.0f} s.", advice),), details)
     except HamesError as failure:
         return Finding(seen, (_refusal(name, failure, bool(key)),), {**details, "kind": failure.kind})
     took_ms = (perf_counter() - began) * 1000
     problems = [] if (problem := _unlisted(case, name, list(models))) is None else [problem]
     if key and base_url.startswith("http://") and not _is_here(base_url):
-        what = "The key goes over the network in the clear."
+        what = f"The key of {name} goes over the network in the clear."
         problems.append(Problem("warn", what, f"Give providers.{name}.baseUrl an https address."))
     details |= {"models": len(models), "ms": took_ms}
     return Finding(f"{seen}: {len(models)} models, in {took_ms:.0f} ms", tuple(problems), details)
@@ -207,26 +234,31 @@ async def _ask(case: Case, name: str) -> Finding:
 
 def _refusal(name: str, failure: HamesError, has_key: bool) -> Problem:
     variable = SETTINGS[f"providers.{name}.apiKey"].environment
+    what = f"{name}: {failure.message}"
     if failure.details.get("status") in NO_LISTING:
-        what = f"It answers, but gives no list of models (HTTP {failure.details['status']})."
-        return Problem("warn", what, "Nothing, if turns work; else see whether the address ends as it should (/v1).")
+        what = f"{name} answers, but gives no list of models (HTTP {failure.details['status']})."
+        advice = "Nothing, if turns work; else see whether the address ends as it should (/v1, of Gemini /v1beta)."
+        return Problem("warn", what, advice)
     if failure.kind == "credential_rejected" and not has_key:
         advice = f"Set {variable}, or run: hames config set providers.{name}.apiKey -"
-        return Problem("fail", "It wants a key, and none is configured.", advice)
+        return Problem("fail", f"{name} wants a key, and none is configured.", advice)
     if failure.kind == "credential_rejected":
-        return Problem("fail", failure.message, f"Correct {variable} or the setting providers.{name}.apiKey.")
-    return Problem("fail", failure.message, f"See whether providers.{name}.baseUrl is right and the server is up.")
+        return Problem("fail", what, f"Correct {variable} or the setting providers.{name}.apiKey.")
+    return Problem("fail", what, f"See whether providers.{name}.baseUrl is right and the server is up.")
 
 
 def _unlisted(case: Case, name: str, models: list[str]) -> Problem | None:
-    chosen = str(case.config.get("model") or "")
-    provider, _, model = chosen.partition("/")
+    try:
+        provider, model = provider_named(case.config, default_model(case.config))
+    except Refused:
+        return None  # another row says so
     wanted = model if provider == name else ""
     wanted = wanted or str(case.config.get(f"providers.{name}.model") or "")
     if not wanted or not models or wanted in models:
         return None
     more = f" and {len(models) - 5} more" if len(models) > 5 else ""
-    what = f"The configured model {wanted[:80]!r} is not among its models: {', '.join(models[:5])}{more}."
+    some = ", ".join(" ".join(model.split())[:80] for model in models[:5])
+    what = f"The configured model {wanted[:80]!r} is not among those of {name}: {some}{more}."
     return Problem("warn", what, f"Run: hames config set model {name}/<model>")
 
 

@@ -89,6 +89,8 @@ class Answer:
         self._base_seq = base_seq
         self._stop = stop
         self._room = attempt.bounds.output_bytes - attempt.progress.output_bytes
+        self.seen_bytes = 0
+        """Of text, reasoning and arguments, as they came."""
         self._message: _Text | None = None
         self._reasoning: _Text | None = None
         self._calls: dict[int, LiveItem] = {}
@@ -101,7 +103,9 @@ class Answer:
         if not self.shown:
             self.shown = True
             self._attempt.live.enter("model_streaming")
-        self._room -= len(part.text) if part.text.isascii() else len(part.text.encode())
+        size = len(part.text) if part.text.isascii() else len(part.text.encode())
+        self.seen_bytes += size
+        self._room -= size
         if self._room < 0 and not self.over:
             self.over = True
             self._stop()

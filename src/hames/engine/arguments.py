@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from hames.core.conversation import ToolSpec
+from hames.core.conversation import ARGUMENTS_DEPTH, ToolSpec
 from hames.protocol.errors import ToolFailed
-from hames.protocol.jsontext import dumps, loads
+from hames.protocol.jsontext import dumps, is_deeper, loads
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -55,6 +55,11 @@ def check_arguments(spec: ToolSpec, raw: str) -> Mapping[str, Any]:
         ) from error
     if not isinstance(value, dict):
         raise ToolFailed("invalid_arguments", f"The arguments of {spec.name} must be a JSON object.")
+    if is_deeper(value, ARGUMENTS_DEPTH):
+        raise ToolFailed(
+            "invalid_arguments",
+            f"{spec.name}: arguments must be nested to {ARGUMENTS_DEPTH} levels or fewer. Nothing was run.",
+        )
     faults = sorted(_validator(dumps(spec.parameters)).iter_errors(value), key=lambda fault: list(fault.path))
     if faults:
         raise ToolFailed("invalid_arguments", f"{spec.name}: {_told(faults[0])}. Nothing was run.")

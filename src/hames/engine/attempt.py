@@ -13,17 +13,18 @@ from hames.core.commands import Boundary, Command, Draft, Ending, EndTurn, Recor
 from hames.core.compaction import Replacement
 from hames.core.composition import Composition
 from hames.core.context import Conversation
-from hames.core.pictures import Pictures
+from hames.core.pictures import ALL_TYPES, Pictures, types_taken
 from hames.core.plan import Progress, TurnBounds
 from hames.core.repairs import Unsigned
 from hames.core.session import Event
 from hames.core.state import State
 from hames.engine.kept import open_kept
 from hames.engine.live import Live
-from hames.ports import Artifact, Committed, Equipment, KeptOutput, Page, Pending, Spool, Store
+from hames.engine.processes import CallProcesses, SessionProcesses
+from hames.ports import Artifact, Background, Committed, Equipment, KeptOutput, Page, Pending, Spool, Store
 from hames.protocol.errors import HarnessFault
 from hames.protocol.events import CONVERSATION_TYPES
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import reread
 
 
 class Log:
@@ -32,11 +33,12 @@ class Log:
     Events of other writers stand between ours; what we did not write we read.
     """
 
-    def __init__(self, store: Store, session_id: str, limits: Mapping[str, int]) -> None:
+    def __init__(
+        self, store: Store, session_id: str, limits: Mapping[str, int], image_types: frozenset[str] = ALL_TYPES
+    ) -> None:
+        self._image_types = image_types
         self.checked = 0
         """Messages of it that were found sendable and cannot change."""
-        self.tokens_per_estimate = 1.0
-        """What the provider counted of the last request, against what was estimated of it."""
         self.lost: set[str] = set()
         """Artifacts that a repair has said to be lost: the model is told of them in their places."""
         self.unsigned = Unsigned()
@@ -48,11 +50,26 @@ class Log:
         self.conversation = self._begin(None)
 
     def _begin(self, replacement: Replacement | None) -> Conversation:
-        pictures = Pictures(most=self._limits["requestImages"], most_bytes=self._limits["requestImageBytes"])
+        pictures = Pictures(
+            most=self._limits["requestImages"],
+            most_bytes=self._limits["requestImageBytes"],
+            types=self._image_types,
+        )
         self.checked = 0
         self.lost = set()
         self.unsigned = Unsigned()
         return Conversation(pictures, replacement)
+
+    async def shown_to(self, equipment: Equipment, state: State) -> Log:
+        """The log as its model sees it: another one where that is shown other images of what was said so far. As a
+        process folds it that comes to the session now, so that both send the same."""
+        types = types_taken(equipment.provider.signs_as, equipment.images)
+        if self.conversation.pictures.fits(types):
+            self._image_types = types
+            return self
+        log = Log(self._store, self._session_id, self._limits, types)
+        await log.catch_up(state)
+        return log
 
     async def catch_up(self, state: State) -> None:
         """Fold everything up to the event that `state` stands at, at least."""
@@ -124,7 +141,11 @@ class Log:
 
 
 def _events(page: Page) -> list[Event]:
-    return [Event.of(loads(b"{" + line + b"}")["event"]) for line in page.lines.splitlines()]
+    return [Event.of(reread(b"{" + line + b"}")["event"]) for line in page.lines.splitlines()]
+
+
+PROCESS_TOOL = "process"
+"""By which a model reads and stops what runs in the background: without it nothing is started there."""
 
 
 class Attempt:
@@ -142,6 +163,7 @@ class Attempt:
         state: State,
         snapshot: Mapping[str, Any],
         limits: Mapping[str, int],
+        processes: SessionProcesses,
     ) -> None:
         turn = state.turns[turn_id]
         self.session_id = session_id
@@ -165,6 +187,7 @@ class Attempt:
         self.leaving = False
         """Another process takes the turn from here: nothing further begins."""
         self._store = store
+        self._processes = processes
         self.log = log
         self._pending: list[Pending] = []
         self._known = 0
@@ -204,6 +227,18 @@ class Attempt:
     async def open_kept(self, handle: str) -> KeptOutput:
         """The whole output of an earlier call: see `ports.ToolContext.kept`."""
         return await open_kept(self._store, self.session_id, handle)
+
+    def background(self, call_id: str) -> Background | None:
+        """The background processes of the session; None where the model could not look after one."""
+        if not any(tool.spec.name == PROCESS_TOOL for tool in self.equipment.tools):
+            return None
+        return CallProcesses(
+            self._processes,
+            turn_id=self.turn_id,
+            call_id=call_id,
+            fence=self.fence,
+            sandbox=self.equipment.sandbox,
+        )
 
     async def keep(self, spool: Spool, name: str) -> Artifact:
         """Keep what was spooled; the fact that names it comes after."""

@@ -147,6 +147,7 @@ async def _look(attempt: Attempt, call: ToolCall, tools: Mapping[str, Tool]) -> 
         output.add,
         attempt.spool,
         attempt.open_kept,
+        attempt.background(call.call_id),
     )
     if len(call.arguments) < LARGE_ARGUMENTS:
         return _checked(call, tool, output, context)
@@ -209,15 +210,18 @@ def _record(attempt: Attempt, one: _Running) -> None:
     duration_ms = int((anyio.current_time() - one.started_at) * 1000) if one.started_at else 0
     match one.outcome:
         case ToolOutcome() as outcome:
+            failure = outcome.error
+            text = _shown(attempt, outcome.text, one.kept)
             draft = _completed(
                 one.call,
-                "ok",
-                _shown(attempt, outcome.text, one.kept),
+                "ok" if failure is None else "error",
+                text if failure is None else f"{_failure(failure)}\n{text}",
                 duration_ms=duration_ms,
                 details=dict(outcome.details),
                 truncation=None if outcome.truncation is None else dict(outcome.truncation),
                 images=outcome.images,
                 kept=one.kept,
+                error=None if failure is None else _typed(failure),
             )
             attempt.record(draft, *_changes(one.call, outcome))
         case ToolFailed() as failed:
@@ -260,9 +264,15 @@ def _shown(attempt: Attempt, text: str, kept: Artifact | None) -> str:
 
 
 def _failed(call: ToolCall, failed: ToolFailed, duration_ms: int = 0) -> Draft:
-    error = {"kind": failed.kind, "message": clean_text(failed.message), **failed.details}
-    text = f"{ERROR_MARK}{failed.kind}): {failed.message}"
-    return _completed(call, "error", text, duration_ms=duration_ms, error=error)
+    return _completed(call, "error", _failure(failed), duration_ms=duration_ms, error=_typed(failed))
+
+
+def _failure(failed: ToolFailed) -> str:
+    return f"{ERROR_MARK}{failed.kind}): {failed.message}"
+
+
+def _typed(failed: ToolFailed) -> dict[str, Any]:
+    return {"kind": failed.kind, "message": clean_text(failed.message), **failed.details}
 
 
 def _completed(

@@ -2,11 +2,13 @@
 
 Rule 1: the log keeps everything, and says what is not sent any more, why, and what stands in its place.
 Rule 2: a failure leaves the context whole, is told, and is tried again with a later request; only a provider that
-refuses the request as too long leaves no choice: then what is oldest is left out without a summary.
+refuses the request as too long, or even that for a summary, leaves no choice: then what is oldest is left out alone.
 Rule 3: once for a request, whatever comes of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from hames.core.commands import Draft
 from hames.core.compaction import (
@@ -21,7 +23,6 @@ from hames.core.compaction import (
 )
 from hames.core.conversation import ModelRequest, Part, Reply
 from hames.core.request import request_digest
-from hames.core.usage import input_tokens
 from hames.engine.attempt import Attempt
 from hames.engine.composing import composed_anew
 from hames.engine.ids import new_id
@@ -54,40 +55,35 @@ async def keep_within(attempt: Attempt, request: ModelRequest, step: int) -> boo
     return False
 
 
-async def make_room(attempt: Attempt, request: ModelRequest, step: int) -> bool:
-    """After the provider refused `request` as too long: make the context shorter; whether it was, and the request may
-    be sent again."""
+async def make_room(attempt: Attempt, request: ModelRequest, step: int, *, after_text: bool) -> bool:
+    """After the provider refused `request` as too long, be it `after_text` of an answer: make the context shorter;
+    whether it was, and the request may be sent again."""
     if not attempt.compacts:
         return False
     tokens = estimated_tokens(attempt, request)
     # It did not fit, whatever is known of the window.
     window = min(attempt.equipment.window_tokens or GUESSED_WINDOW, tokens)
-    return await _replace(attempt, request, step, "overflow", window)
+    return await _replace(attempt, request, step, "overflow", window, after_text=after_text)
 
 
 def estimated_tokens(attempt: Attempt, request: ModelRequest) -> int:
     """About how many tokens `request` has, corrected by what the provider counted in the one before."""
-    return int(_tokens(attempt, request) * attempt.log.tokens_per_estimate)
+    return int(plain_tokens(attempt, request) * attempt.conversation.tokens_per_estimate)
 
 
-def _tokens(attempt: Attempt, request: ModelRequest) -> int:
+def plain_tokens(attempt: Attempt, request: ModelRequest) -> int:
+    """The same, before that."""
     prefix = attempt.conversation.prefix
     return request_tokens(request, (prefix.count, prefix.tokens))
 
 
-def learn(attempt: Attempt, request: ModelRequest, reply: Reply) -> None:
-    """Take note of what the provider counted."""
-    counted = input_tokens(reply.usage or {})
-    if counted:
-        ratio = counted / max(1, _tokens(attempt, request))
-        attempt.log.tokens_per_estimate = min(4.0, max(0.5, ratio))
-
-
-async def _replace(attempt: Attempt, request: ModelRequest, step: int, trigger: Trigger, window: int) -> bool:
+async def _replace(
+    attempt: Attempt, request: ModelRequest, step: int, trigger: Trigger, window: int, *, after_text: bool = False
+) -> bool:
     await attempt.flush()
     groups = attempt.conversation.groups()
     # What is compared with estimates is one.
-    window = int(window / attempt.log.tokens_per_estimate)
+    window = int(window / attempt.conversation.tokens_per_estimate)
     cut = plan_cut(
         groups,
         window_tokens=window,
@@ -99,8 +95,11 @@ async def _replace(attempt: Attempt, request: ModelRequest, step: int, trigger: 
         return await _keep(attempt, trigger, "There is nothing that could be left out.")
     # How much is to go says nothing of how much the model can be shown of it.
     shown = window if trigger == "overflow" else attempt.equipment.window_tokens or GUESSED_WINDOW
-    summary, why = await _summary(attempt, request, cut, step, shown, trigger)
-    if summary is None and trigger != "overflow":
+    about: dict[str, object] = {"step": step, "purpose": "summary", "trigger": trigger}
+    if after_text:
+        about["afterText"] = True
+    summary, why, refused = await _summary(attempt, request, cut, about, shown)
+    if summary is None and trigger != "overflow" and not refused:
         return await _keep(attempt, trigger, why)
     gone = sum(len(group.messages) for group in cut.gone)
     data: dict[str, object] = {
@@ -121,7 +120,8 @@ async def _replace(attempt: Attempt, request: ModelRequest, step: int, trigger: 
     }
     data |= {name: value for name, value in optional.items() if value is not None}
     less = sum(group.tokens for group in cut.gone) - text_tokens(shown_summary(data))
-    data["tokensAfter"] = max(0, int((_tokens(attempt, request) - less) * attempt.log.tokens_per_estimate))
+    left = plain_tokens(attempt, request) - less
+    data["tokensAfter"] = max(0, int(left * attempt.conversation.tokens_per_estimate))
     # In one commit: whoever goes on finds both or none.
     attempt.record(Draft("context.replaced", data), *await composed_anew(attempt))
     await attempt.flush()
@@ -138,20 +138,19 @@ async def _keep(attempt: Attempt, trigger: Trigger, why: str) -> bool:
 
 
 async def _summary(
-    attempt: Attempt, request: ModelRequest, cut: Cut, step: int, window: int, trigger: Trigger
-) -> tuple[str | None, str]:
-    """What the model makes of what goes; None when it makes nothing, and why."""
+    attempt: Attempt, request: ModelRequest, cut: Cut, about: Mapping[str, object], window: int
+) -> tuple[str | None, str, bool]:
+    """What the model makes of what goes; None when it makes nothing, and why, and whether even that was too long.
+    `about` it stands in the log."""
     asked = request_for_summary(request.system, request.model, cut.gone, most_tokens=window)
     tried = asked_of(attempt, asked, new_id("m"), 1)
     requested = {
-        "step": step,
+        **about,
         **tried.data(attempt),
         "provider": attempt.equipment.provider.name,
         "model": asked.model,
         "requestDigest": request_digest(asked),
         "messages": len(asked.messages),
-        "purpose": "summary",
-        "trigger": trigger,
     }
     attempt.record(Draft("model.requested", requested))
     await attempt.flush()
@@ -162,14 +161,15 @@ async def _summary(
         reply = await attempt.equipment.provider.stream(asked, _unseen, bounds)
     except ProviderFailed as failure:
         _record_usage(attempt, failure, tried)
-        return None, f"The request for a summary failed: {failure.message}"
+        why = f"The request for a summary failed: {failure.message}"
+        return None, why, failure.kind == "context_overflow"
     _record_usage(attempt, reply, tried)
     if not reply.text.strip() or reply.stop not in ("stop", "length"):
-        return None, f"The model gave no summary: its answer ended with {reply.stop!r}."
+        return None, f"The model gave no summary: its answer ended with {reply.stop!r}.", False
     summary = reply.text.strip()
     if text_tokens(summary) >= sum(group.tokens for group in cut.gone):
-        return None, "The summary was as long as what it was to stand for."
-    return summary, ""
+        return None, "The summary was as long as what it was to stand for.", False
+    return summary, "", False
 
 
 def _record_usage(attempt: Attempt, answered: Reply | ProviderFailed, tried: Asked) -> None:

@@ -49,7 +49,7 @@ async def delete_session(
     else:
         expected(loaded, expect)
         _refuse(loaded.owner)
-        if service.serves(session_id):
+        if service.serves(session_id) or loaded.state.open_processes():
             await service.settle(session_id, by, closing)
         with anyio.move_on_after(TAKE_LEAVE_S):
             await settled(store.head(session_id))

@@ -32,7 +32,7 @@ from hames.core.records import record
 from hames.ports import Artifact, Page, Spool, Store
 from hames.protocol.chain import cursor, first_digest, next_digest
 from hames.protocol.errors import HarnessFault, Refused
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import reread
 from hames.protocol.methods import PROTOCOL_VERSION, SCHEMA_VERSION
 
 PAGE_BYTES: Final = 512 * 1024
@@ -159,7 +159,7 @@ class _Log:
             if b'"artifact":"a-' in line:
                 self.references |= {found.decode() for found in _REFERENCE.findall(line)}
         if not self.count and lines:
-            created = loads(b"{" + lines[0] + b"}")
+            created = reread(b"{" + lines[0] + b"}")
             self.first, self.snapshot_digest = created["cursor"], created["event"]["data"]["snapshotDigest"]
         self.digest = digest
         self.count += len(lines)

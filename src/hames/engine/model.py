@@ -21,9 +21,10 @@ from hames.core.retry import retry_delay_ms
 from hames.engine.answer import Answer
 from hames.engine.attempt import Attempt
 from hames.engine.beside import beside
-from hames.engine.compaction import keep_within, learn, make_room
+from hames.engine.compaction import keep_within, make_room, plain_tokens
 from hames.engine.composing import prepare_context
 from hames.engine.ids import new_id
+from hames.engine.unusable import cut_off, unusable
 from hames.engine.usage import Asked, asked_of, out_of_money, usage_drafts
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HamesError, HarnessFault
@@ -79,14 +80,10 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
             reply = await _one_try(attempt, request, answer, scope)
         except ProviderFailed as failure:
             _record_failure(attempt, answer, failure, asked)
-            if failure.kind == "context_overflow" and not tries.shortened:
-                tries.shortened = await make_room(attempt, request, step.step)
-                if tries.shortened:
-                    request = _request(attempt, step)
-                    continue
-            reached = await _wait_to_retry(attempt, failure, asked, tries)
-            if reached is not None:
-                return reached
+            again = await _again(attempt, step, request, failure, asked, tries, begun=answer.shown)
+            if isinstance(again, LimitReached):
+                return again
+            request = again
             continue
         except anyio.get_cancelled_exc_class():
             # What was said so far is kept: the next turn can go on from it. Who takes the turn over asks again.
@@ -100,8 +97,32 @@ async def ask_model(attempt: Attempt, step: AskModel) -> Answered | LimitReached
         if reply is None:
             attempt.record(*answer.cut("limit_exceeded", in_context=False))
             return answer.reached
-        learn(attempt, request, reply)
         return _answered(attempt, step, reply, answer, asked)
+
+
+async def _again(
+    attempt: Attempt,
+    step: AskModel,
+    request: ModelRequest,
+    failure: ProviderFailed,
+    asked: Asked,
+    tries: _Tries,
+    *,
+    begun: bool,
+) -> ModelRequest | LimitReached:
+    """What to send after `failure`, once it may be sent. `begun`: an answer had.
+
+    Raises:
+        ProviderFailed: `failure`, where nothing is to be sent again.
+    """
+    if failure.kind == "context_overflow" and not tries.shortened:
+        # One that began to answer is paid for, and so is the summary.
+        if begun and (out := await out_of_money(attempt)) is not None:
+            return out
+        tries.shortened = await make_room(attempt, request, step.step, after_text=begun)
+        if tries.shortened:
+            return _request(attempt, step)
+    return await _wait_to_retry(attempt, failure, asked, tries) or request
 
 
 def _request(attempt: Attempt, step: AskModel) -> ModelRequest:
@@ -130,7 +151,10 @@ def _tell_repairs(attempt: Attempt, request: ModelRequest) -> None:
     log, conversation = attempt.log, attempt.conversation
     route = (attempt.equipment.provider.signs_as, request.model)
     signed_parts = log.unsigned.count(request.messages, route, log.checked)
-    data = repairs_data(signed_parts=signed_parts, images=conversation.images_left_out, lost=log.lost)
+    pictures = conversation.pictures
+    data = repairs_data(
+        signed_parts=signed_parts, images=pictures.left_out, not_taken=pictures.not_taken, lost=log.lost
+    )
     if is_more(data, conversation.repairs_told):
         attempt.record(Draft("context.repaired", data))
         conversation.repairs_told = counts(data)
@@ -147,6 +171,7 @@ async def _announce(attempt: Attempt, step: AskModel, request: ModelRequest, ask
             "model": request.model,
             "requestDigest": request_digest(request, attempt.conversation.prefix),
             "messages": len(request.messages),
+            "estimatedTokens": plain_tokens(attempt, request),
         },
     )
     if asked.number == 1:
@@ -167,7 +192,11 @@ async def _one_try(attempt: Attempt, request: ModelRequest, answer: Answer, scop
     async with beside(answer.tick):
         with scope:
             reply = await attempt.equipment.provider.stream(request, answer.on_part, bounds)
-    return None if answer.over else reply
+    if answer.over or reply is None:
+        return None
+    if (failure := cut_off(reply)) is not None:
+        raise failure
+    return reply
 
 
 async def _wait_to_retry(attempt: Attempt, failure: ProviderFailed, asked: Asked, tries: _Tries) -> LimitReached | None:
@@ -209,14 +238,14 @@ def _record_failure(attempt: Attempt, answer: Answer, failure: ProviderFailed, a
     if shown:
         tried = {"modelRequestId": asked.request_id, "tryNumber": asked.number}
         drafts.append(Draft("model.discarded", {**tried, "itemIds": shown, "cause": failure.kind}))
-    drafts += usage_drafts(attempt, failure, asked)
+    drafts += usage_drafts(attempt, failure, asked, seen_bytes=answer.seen_bytes)
     if drafts:
         attempt.record(*drafts)
 
 
 def _answered(attempt: Attempt, step: AskModel, reply: Reply, answer: Answer, asked: Asked) -> Answered:
     calls = () if step.fallback else _own_ids(reply.calls)
-    bad = None if step.fallback else _unusable(reply, calls)
+    bad = None if step.fallback else unusable(reply, calls, attempt.equipment.output_tokens)
     drafts = answer.whole(reply) if bad is None else answer.cut(bad.kind, in_context=True)
     drafts += usage_drafts(attempt, reply, asked)
     if bad is not None:
@@ -256,14 +285,3 @@ def _own_ids(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         seen.add(provider_id)
         own.append(replace(call, call_id=call_id, provider_id=provider_id, tool=call.tool[:NAME_CHARS]))
     return tuple(own)
-
-
-def _unusable(reply: Reply, calls: tuple[ToolCall, ...]) -> ProviderFailed | None:
-    if reply.stop == "content_filter":
-        return ProviderFailed("refused", boundary="model_gateway", stopReason=reply.raw_stop)
-    if reply.stop == "length":
-        # Calls in a cut answer may be cut too: running one would be a guess.
-        return ProviderFailed("output_truncated", boundary="model_gateway", stopReason=reply.raw_stop)
-    if not calls and not reply.text.strip():
-        return ProviderFailed("empty_response", boundary="model_gateway", stopReason=reply.raw_stop)
-    return None

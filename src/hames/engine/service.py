@@ -31,8 +31,9 @@ from hames.core.state import State, Turn
 from hames.engine.asking import Preparing, begin
 from hames.engine.ids import new_id
 from hames.engine.live import Live
+from hames.engine.standing import standing
 from hames.engine.usage import refuse_unpriced
-from hames.engine.worker import Worker, standing
+from hames.engine.worker import Worker
 from hames.ports import Committed, Loaded, Owner, Store, World
 from hames.protocol.errors import HamesError, Refused
 
@@ -264,7 +265,7 @@ class Service:
         committed = await self.commit(session_id, command)
         turn = committed.state.active
         if turn is not None and turn.cancel is not None:
-            await self._settle_unowned(session_id)
+            await self.settle_unowned(session_id)
         return committed
 
     async def close(self, session_id: str, by: By, closing: Callable[[], object] = lambda: None) -> Loaded:
@@ -281,7 +282,7 @@ class Service:
             closing()
             if committed.state.status == "closed":
                 break
-            await self._settle_unowned(session_id)
+            await self.settle_unowned(session_id)
             await self.store.changed(session_id, committed.state.seq)
         worker = self._workers.pop(session_id, None)
         if worker is not None:
@@ -301,6 +302,7 @@ class Service:
             await worker.done.wait()
         self._checked.pop(session_id, None)
         self._lives.pop(session_id, None)
+        self.world.outputs.forget(session_id)
 
     def _admitting(self) -> None:
         if self.stopping:
@@ -340,7 +342,8 @@ class Service:
         await self._settled_by(worker)
         self._start_worker(session_id, recover=recover, settle_only=False)
 
-    async def _settle_unowned(self, session_id: str) -> None:
+    async def settle_unowned(self, session_id: str) -> None:
+        """Settle here what needs no model, where nobody runs the session."""
         worker = self._workers.get(session_id)
         if worker is not None and not worker.done.is_set():
             return
@@ -444,6 +447,8 @@ class Service:
         workers = [worker for worker in self._workers.values() if not worker.done.is_set() and not worker.retire()]
         if mode == "cancel":
             self.preparing.cancel()
+            for worker in workers:
+                worker.end_processes()
             async with anyio.create_task_group() as letting_go:
                 for worker in workers:
                     letting_go.start_soon(self._let_go, worker, by, cause)
@@ -460,6 +465,9 @@ class Service:
             worker.hand_over()
             with anyio.move_on_after(HAND_OVER_S):
                 await worker.done.wait()
+                return
+            if not worker.running:
+                # The turn is left; what ran in the background is on its way to its end.
                 return
         await self._cancel_running(worker.session_id, by, cause)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hames.core.artifacts import size_bytes
 from hames.core.commands import Draft
 from hames.core.compaction import CHARS_PER_TOKEN, request_tokens
 from hames.core.conversation import ModelRequest, Reply
-from hames.core.cost import Sent, most, usage_facts
+from hames.core.cost import FREE, NO_COUNTERS, Sent, is_credible, most, usage_facts
 from hames.core.limits import NO_COST_LIMIT
 from hames.core.plan import LimitReached, cost_reached
 from hames.core.records import record
@@ -28,14 +29,16 @@ class Asked:
     def data(self, attempt: Attempt) -> dict[str, Any]:
         """What stands of it in `model.requested`."""
         known = {"modelRequestId": self.request_id, "tryNumber": self.number}
-        return {**known, **self.at_most(attempt, {}, whole=False)}
+        return {**known, **self.at_most(attempt)}
 
-    def at_most(self, attempt: Attempt, counters: Mapping[str, int], *, whole: bool) -> dict[str, Any]:
+    def at_most(
+        self, attempt: Attempt, counters: Mapping[str, int] = NO_COUNTERS, *, whole: bool = False, seen_bytes: int = 0
+    ) -> dict[str, Any]:
         """`costAtMost`, where it is asked for and known."""
         if self.sent is None:
             return {}
         equipment = attempt.equipment
-        money = most(equipment.provider.name, equipment.prices, self.sent, counters, whole=whole)
+        money = most(equipment.provider.name, equipment.prices, self.sent, counters, whole=whole, seen_bytes=seen_bytes)
         return {} if money is None or money.currency != "USD" else {"costAtMost": money.published()}
 
 
@@ -56,12 +59,18 @@ async def out_of_money(attempt: Attempt) -> LimitReached | None:
     return cost_reached(attempt.progress, attempt.bounds)
 
 
-def usage_drafts(attempt: Attempt, answered: Reply | ProviderFailed, asked: Asked) -> list[Draft]:
-    """What a try used, as the provider reported it; nothing where it reported nothing."""
+def usage_drafts(
+    attempt: Attempt, answered: Reply | ProviderFailed, asked: Asked, *, seen_bytes: int = 0
+) -> list[Draft]:
+    """What a try used, as the provider reported it; nothing where it reported nothing. `seen_bytes`: of an answer that
+    was cut, so many came."""
     if answered.usage is None and answered.cost is None:
         return []
     equipment, counters = attempt.equipment, answered.usage or {}
-    whole = isinstance(answered, Reply)
+    if isinstance(answered, Reply):
+        whole, seen_bytes = True, _said_bytes(answered)
+    else:
+        whole = answered.usage_is_whole
     data: dict[str, Any] = {
         "modelRequestId": asked.request_id,
         "tryNumber": asked.number,
@@ -76,9 +85,14 @@ def usage_drafts(attempt: Attempt, answered: Reply | ProviderFailed, asked: Aske
             whole=whole,
         ),
     }
-    if "costReason" in data:
-        data |= asked.at_most(attempt, counters, whole=whole)
+    is_sure = "cost" in data and "partial" not in data
+    if not is_sure or not is_credible(equipment.provider.name, counters, seen_bytes):
+        data |= asked.at_most(attempt, counters, whole=whole, seen_bytes=seen_bytes)
     return [Draft("usage.recorded", data)]
+
+
+def _said_bytes(reply: Reply) -> int:
+    return sum(size_bytes(text) for text in (reply.text, reply.reasoning, *(call.arguments for call in reply.calls)))
 
 
 def refuse_unpriced(world: World, model: Mapping[str, Any], *limits: Mapping[str, Any]) -> None:
@@ -90,6 +104,8 @@ def refuse_unpriced(world: World, model: Mapping[str, Any], *limits: Mapping[str
     if all(each.get("costMicros", NO_COST_LIMIT) == NO_COST_LIMIT for each in limits):
         return
     provider, name = model["provider"], model["model"]
+    if provider in FREE:
+        return
     known = world.facts(provider, name)
     if known is None or known.prices is None or known.prices.currency != "USD":
         raise Refused(

@@ -33,7 +33,9 @@ from hames.engine.loop import (
     heartbeats,
     run_turn,
 )
+from hames.engine.processes import SessionProcesses
 from hames.engine.recovery import Left, plan_left, settle_command, start_drafts
+from hames.engine.standing import standing
 from hames.ports import Equipment, Lease, Loaded, Owner, Pending, Store, World
 from hames.protocol.errors import HamesError, HarnessFault, Refused
 
@@ -80,6 +82,7 @@ class Worker:
         self._report = report
         self._equipment: Equipment | None = None
         self._equipped_for: Mapping[str, Any] | None = None
+        self._processes = SessionProcesses(store, world, session_id, tasks, report)
         self._log = Log(store, session_id, world.limits)
         self._scope = anyio.CancelScope()
         self._attempt: tuple[Attempt, anyio.CancelScope] | None = None
@@ -117,6 +120,7 @@ class Worker:
             await equipment.sandbox.aclose()
 
     async def _leave(self) -> None:
+        await self._processes.end("owner_left")
         await self._close_sandbox()
         if self.failure is not None or self.settle_only:
             # Who cannot or may not serve a session does not keep others from it.
@@ -142,7 +146,7 @@ class Worker:
     def retire(self) -> bool:
         """As `stop`, but a worker that only waits for work is left to wait, since to end a thousand takes a second:
         whether it is one."""
-        if self._resting == "idle" and self._pending is None:
+        if self._resting == "idle" and self._pending is None and not self._processes.busy:
             self._stopping = True
             return True
         self.stop()
@@ -166,6 +170,10 @@ class Worker:
     def running(self) -> bool:
         """A turn runs here."""
         return self._attempt is not None
+
+    def end_processes(self) -> None:
+        """End what runs in the background, since this process is about to leave; its end is waited for in `done`."""
+        self._processes.stop("owner_left")
 
     def hand_over(self) -> None:
         """Leave the turn that runs, or is starting, to who stands by for it: at its next step boundary, or in a model
@@ -201,7 +209,10 @@ class Worker:
                 raise
             # Who took the session had our commands ended, and with them the right to start any in this sandbox.
             await self._close_sandbox()
-            self._on_owner(await self._store.owner(self.session_id))
+            owner = await self._store.owner(self.session_id)
+            if owner is None or not owner.mine:
+                await self._processes.lose()
+            self._on_owner(owner)
 
     async def _own(self) -> Lease:
         try:
@@ -244,10 +255,12 @@ class Worker:
 
     async def _has_work(self) -> bool:
         state, _ = await standing(self._store, self.session_id)
-        return state.running is not None or _startable(state)
+        asked = any(process.stop is not None for process in state.open_processes())
+        return state.running is not None or asked or _startable(state)
 
     async def _serve(self, lease: Lease) -> None:
         loaded = await self._store.load(self.session_id)
+        await self._processes.recover(lease.fence, loaded.state)
         await self._recover(lease, loaded)
         while not self.settle_only and (self._pending is not None or not self._stopping):
             state, _ = await standing(self._store, self.session_id)
@@ -332,6 +345,7 @@ class Worker:
             state=state,
             snapshot=state.effective(loaded.snapshot),
             limits=self._world.limits,
+            processes=self._processes,
         )
         scope = anyio.CancelScope()
         self._attempt = attempt, scope
@@ -351,6 +365,7 @@ class Worker:
                 with scope:
                     # It may wait for a program that prints a key, and what was promised may not be to be had any more.
                     attempt.equip(await self._equip(attempt.snapshot))
+                    self._log = attempt.log = await self._log.shown_to(attempt.equipment, attempt.state)
                     await run_turn(attempt, self._tasks)
         except HamesError as failed:
             failures.append(failed)
@@ -436,16 +451,6 @@ class Worker:
                     raise
                 failure = failure or fault
             await anyio.sleep(STORE_RETRY_S)
-
-
-async def standing(store: Store, session_id: str) -> tuple[State, str]:
-    """The session's state at the head that this process knows of, and its cursor; read only when another process
-    moved it."""
-    known = store.latest(session_id)
-    if known is None or known[0].seq < store.head(session_id):
-        loaded = await store.load(session_id)
-        known = loaded.state, loaded.cursor
-    return known
 
 
 def _startable(state: State) -> bool:

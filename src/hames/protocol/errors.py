@@ -47,6 +47,7 @@ ErrorKind = Literal[
     "cursor_ahead",
     "artifact_not_found",
     "artifact_corrupt",
+    "process_not_found",
     "subscription_not_found",
     "invalid_config",
     "capability_unavailable",
@@ -143,6 +144,10 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
         "The content of this artifact is missing or does not match its digest.",
         "Nothing was changed. Keep a copy of the store, and restore a backup of it.",
     ),
+    "process_not_found": KindInfo(
+        "The session has no background process of this id, or it ended long ago.",
+        "See `process/list`; the log has the end of every one, with its output.",
+    ),
     "subscription_not_found": KindInfo("No such subscription on this connection.", "Subscribe again."),
     "invalid_config": KindInfo("A configured or given value is not valid.", "Correct the value that is named."),
     "capability_unavailable": KindInfo("This build or platform cannot do that.", "Read `capabilities/describe`."),
@@ -160,8 +165,14 @@ KINDS: Mapping[ErrorKind, KindInfo] = {
     "empty_response": KindInfo(
         "The model answered with neither text nor a tool call.", "Submit again or change the model.", True
     ),
-    "output_truncated": KindInfo("The model's answer was cut at its output limit.", "Raise the limit or ask for less."),
-    "refused": KindInfo("The model refused to answer.", "Change the request."),
+    "output_truncated": KindInfo(
+        "The model's answer was cut before it was whole.",
+        "Ask for less at once; the message says whose limit it was, `details.stopReason` the vendor's word for it.",
+    ),
+    "refused": KindInfo(
+        "The model or its vendor refused to answer.",
+        "Change the request, or ask another model; `details.stopReason` is the vendor's reason.",
+    ),
     "limit_exceeded": KindInfo(
         "A limit was reached.",
         "See `details {limit, configured, observed}`; of a cost also `assumed` and `reason`: see concepts.md.",

@@ -25,6 +25,7 @@ from hames.protocol.objects import (
     Said,
     Snapshot,
 )
+from hames.protocol.processes import ExitWhy
 from hames.protocol.usage import Cost, CostReason, Money, Semantics, Usage
 
 
@@ -210,7 +211,7 @@ class ContextReplaced(TypedDict):
     """Who asked."""
     keptFrom: Positive
     kept: list[Positive]
-    """Events at which messages of people stand that stay, word for word."""
+    """Events before it at which people's messages entered that stay, word for word, and marked as earlier ones."""
     readFrom: Positive
     """The first event that the rest of the conversation is told from."""
     summary: NotRequired[str | Reference]
@@ -288,6 +289,8 @@ class Repair(TypedDict):
     code: str
     """`signed_parts`: answers whose parts only another provider or model understands; their text and calls are sent.
     `images`: images beyond `limits.requestImages` or `limits.requestImageBytes`; a note stands in their place.
+    `images_not_taken`: images that the model, its vendor or, of an animation, any model refuses; a note stands in the
+    place of each, and a model that takes them is shown them.
     `content_lost`: contents that a repair of the store did not find; what is left and a note stand in their place.
     Later versions may add codes."""
     count: Positive
@@ -320,10 +323,15 @@ class ModelRequested(TypedDict):
     model: str
     requestDigest: str
     messages: Count
+    estimatedTokens: NotRequired[Count]
+    """Before it is corrected by what the provider counted of the request before; absent of a summary."""
     purpose: NotRequired[Literal["summary"]]
     """`summary`: its answer stands in the place of messages that are left out; see `context.replaced`."""
     trigger: NotRequired[Literal["threshold", "overflow", "request"]]
     """Of a summary: what made it necessary, as in `context.replaced`."""
+    afterText: NotRequired[bool]
+    """Beside the trigger `overflow`: an answer had begun to come when the request was found too long, so it counts for
+    `limits.costMicros`."""
     costAtMost: NotRequired[Money]
     """Of a turn with `limits.costMicros`: the most that this try can cost, where that is known."""
 
@@ -443,6 +451,60 @@ class FileChanged(TypedDict):
     diff: NotRequired[str | Reference]
 
 
+class Reaper(TypedDict):
+    """Where the server that runs a process has the small process that ends it: who takes the session over asks it."""
+
+    pid: Positive
+    startTime: Count
+    """In clock ticks since boot: a pid alone may be given to another."""
+    socket: str
+
+
+class ProcessStarted(TypedDict):
+    """A background process is about to run: durable before it does. It is the session's: its turn ends without it."""
+
+    processId: Id
+    name: NotRequired[Id]
+    command: str
+    """In one line of at most 200 characters."""
+    callId: Id
+    lifetimeMs: Positive
+    """After which it is stopped."""
+    reaper: NotRequired[Reaper]
+
+
+class ProcessStopRequested(TypedDict):
+    """Somebody wants a background process to end, or the session to close, which waits for its end."""
+
+    processId: Id
+    by: By
+    cause: Literal["client", "session_closed"]
+
+
+class ProcessExited(TypedDict):
+    """Nothing of a background process runs any more, nor of what it started."""
+
+    processId: Id
+    why: ExitWhy
+    exitCode: NotRequired[int]
+    """Absent where a signal ended it, and where nobody saw how it ended."""
+    signal: NotRequired[Positive]
+    killed: NotRequired[Count]
+    """Processes that outlived it and were killed."""
+    met: NotRequired[dict[str, int]]
+    """Limits of commands that it is known to have run into, with their values."""
+    outputBytes: Count
+    """Written in all."""
+    artifact: NotRequired[Reference]
+    """Its output: the newest bytes, where it wrote more than is kept. Absent where there is none."""
+    error: NotRequired[dict[str, Any]]
+    """Of `not_started`, and of an end that our own fault caused: `{kind, message}`."""
+    mayStillRun: NotRequired[list[Count]]
+    """Pids that could not be ended: the only exit that is not preceded by proof."""
+    originTurnId: Id
+    """The turn that started it."""
+
+
 class LoopDetected(TypedDict):
     """The same calls gave the same results again and again, and the model is told so; once more, and the turn fails at
     the limit `loopRepeats`."""
@@ -467,7 +529,11 @@ class UsageRecorded(TypedDict):
     cost: NotRequired[Cost]
     costReason: NotRequired[CostReason]
     costAtMost: NotRequired[Money]
-    """Beside a `costReason`, of a turn with `limits.costMicros`: the most that it can have cost, if that is known."""
+    """Of a turn with `limits.costMicros`: the most that it can have cost, if that is known, and the cost is not: beside
+    a `costReason`, a report that is `partial`, and counters that cannot be of the answer that came. It counts for the
+    limit in the place of `cost`."""
+    partial: NotRequired[bool]
+    """The answer was cut, and its provider reports while it answers: what is reported may be of a part."""
 
 
 class Warned(TypedDict):
@@ -567,6 +633,9 @@ EventType = Literal[
     "tool.chunk",
     "tool.completed",
     "file.changed",
+    "process.started",
+    "process.stop_requested",
+    "process.exited",
     "loop.detected",
     "usage.recorded",
     "warning",
@@ -623,6 +692,9 @@ EVENTS: Mapping[EventType, EventInfo] = {
     "tool.chunk": EventInfo(ToolChunk),
     "tool.completed": EventInfo(ToolCompleted, conversation=True),
     "file.changed": EventInfo(FileChanged),
+    "process.started": EventInfo(ProcessStarted, lifecycle=True),
+    "process.stop_requested": EventInfo(ProcessStopRequested, lifecycle=True),
+    "process.exited": EventInfo(ProcessExited, lifecycle=True),
     "loop.detected": EventInfo(LoopDetected, conversation=True),
     "usage.recorded": EventInfo(UsageRecorded, conversation=True),
     "warning": EventInfo(Warned),

@@ -4,6 +4,7 @@ Rule 1: text that leaves is valid UTF-8 with U+0085, U+2028 and U+2029 escaped, 
 Unicode line ends still sees one line; a lone surrogate leaves as U+FFFD.
 Rule 2: text that comes in is RFC 8259 in UTF-8, nested to 128 at most. The last of two equal members wins, a lone
 surrogate escape becomes U+FFFD and is reported, `NaN` and `Infinity` are refused.
+Rule 4: what `dumps` writes, `reread` reads, however deep: what was accepted stands deeper in an event than it came.
 Rule 3: a number is never refused for its size alone. Beyond 64 bits it is a float, beyond a float it is the largest
 float; whoever wants an integer sees that it is none.
 """
@@ -18,7 +19,10 @@ from typing import Any, Final
 import orjson
 
 MAX_DEPTH: Final = 128
-"""Deeper text is refused: nothing that Hames accepts is nested so deep, and recursion must end somewhere."""
+"""Deeper text is refused where it comes in: nothing that Hames accepts is nested so deep."""
+
+WRITTEN_DEPTH: Final = 254
+"""Deeper values are not written: orjson ends there."""
 
 _SURROGATE_ESCAPE: Final = re.compile(
     rb"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -77,6 +81,15 @@ def loads(text: bytes) -> Any:
     return parse(text)[0]
 
 
+def reread(text: bytes) -> Any:
+    """The value of JSON text that `dumps` wrote, and of what stands around it.
+
+    Raises:
+        JsonInvalid: not JSON.
+    """
+    return parse(text, depth=2 * WRITTEN_DEPTH)[0]
+
+
 def repeated_member(text: bytes) -> str | None:
     """The place of a member that JSON text has twice in one object (`cards[0].name`); None where it has none such. For
     files that people write: the first may be the one that was meant.
@@ -107,8 +120,8 @@ class _Pairs(tuple[tuple[str, Any], ...]):
     """The members of an object as they stand in the text."""
 
 
-def parse(text: bytes, *, exact_integers: bool = False) -> tuple[Any, bool]:
-    """The value of JSON text by rules 2 and 3, and whether a lone surrogate had to be replaced.
+def parse(text: bytes, *, exact_integers: bool = False, depth: int = MAX_DEPTH) -> tuple[Any, bool]:
+    """The value of JSON text by rules 2 and 3, nested to `depth`, and whether a lone surrogate had to be replaced.
 
     `exact_integers` keeps integers beyond 64 bits (to 40 digits) as integers; it is slower.
 
@@ -122,11 +135,26 @@ def parse(text: bytes, *, exact_integers: bool = False) -> tuple[Any, bool]:
     except ValueError as error:
         raise JsonInvalid(_reason(text, error)) from error
     except RecursionError:
-        raise JsonInvalid(f"nested deeper than {MAX_DEPTH}") from None
+        raise JsonInvalid(f"nested deeper than {depth}") from None
     brackets = text.count(b"[") + text.count(b"{")
-    if brackets > MAX_DEPTH and isinstance(value, list | dict) and _deeper_than(value, MAX_DEPTH):
-        raise JsonInvalid(f"nested deeper than {MAX_DEPTH}")
+    if brackets > depth and is_deeper(value, depth):
+        raise JsonInvalid(f"nested deeper than {depth}")
     return value, repaired
+
+
+def is_deeper(value: Any, depth: int) -> bool:
+    """Whether `value` has lists or objects within each other to more than so many levels."""
+    level: list[Any] = [value] if isinstance(value, list | dict) else []
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
+        ]
+        if not level:
+            return False
+    return bool(level)
 
 
 def _reason(text: bytes, error: ValueError) -> str:
@@ -171,20 +199,6 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, pars
 _PAIRS: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, object_pairs_hook=_Pairs)
 
 
-def _deeper_than(value: list[Any] | dict[str, Any], depth: int) -> bool:
-    level: list[Any] = [value]
-    for _ in range(depth):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, list | dict)
-        ]
-        if not level:
-            return False
-    return True
-
-
 def _dumps_slowly(value: object) -> bytes:
     cleaned = _clean(value, 0)
     try:
@@ -195,8 +209,8 @@ def _dumps_slowly(value: object) -> bytes:
 
 
 def _clean(value: Any, depth: int) -> Any:
-    if depth > 254:
-        raise TypeError("nested deeper than 254, or a value that holds itself")
+    if depth > WRITTEN_DEPTH:
+        raise TypeError(f"nested deeper than {WRITTEN_DEPTH}, or a value that holds itself")
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ SlotRole = Literal["command", "context", "quoted"]
 Delivery = Literal["queue", "join", "reject"]
 TurnStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Own = Literal["prefer", "require", "observe"]
-SandboxName = Literal["local", "contained", "auto"]
+SandboxName = Literal["local", "contained", "landlock", "auto"]
 NetworkPosture = Literal["general", "disabled"]
 CallOutcome = Literal["ok", "error", "denied", "cancelled", "not_run", "unknown"]
 CancelCause = Literal["client", "session_closed", "host", "disconnect", "shutdown"]
@@ -51,7 +51,7 @@ class TextSlot(TypedDict):
 
 @closed
 class ImageSlot(TypedDict):
-    """An image of a caller's input: material, which authorises nothing."""
+    """An image of a caller's input: material, which authorises nothing. It is whole, and stands still."""
 
     type: Literal["image"]
     data: str
@@ -87,6 +87,23 @@ class TurnLimits(TypedDict, total=False):
     in a strict session: never."""
     fallback: bool
     """At the step limit, ask once more for a text, with tools that may not be called (default true)."""
+
+
+@closed
+class SessionLimits(TurnLimits, total=False):
+    """Limits of a session: those of its turns, and of its commands, which may only be below the server's."""
+
+    commandMemoryBytes: Positive
+    """Memory of a command and of what it starts, from 64 MiB; no such limit by default. Of each process where the
+    guarantee `limits.memory` is not `yes`."""
+    commandProcesses: Positive
+    """Processes and threads of a command at once, from 16, 4,096 by default; see the guarantee `limits.pids`."""
+    commandCpuSeconds: Positive
+    """Processor time of each process of a command, a week by default."""
+    commandFileBytes: Positive
+    """Size of a file that a command writes, from 1 KiB, 1 TiB by default."""
+    commandOpenFiles: Positive
+    """Files that each process of a command has open, from 64, 65,536 by default."""
 
 
 class Said(TypedDict):

@@ -15,6 +15,7 @@ from hames.protocol.objects import (
     NetworkPosture,
     Own,
     SandboxName,
+    SessionLimits,
     Subscribe,
     TurnLimits,
 )
@@ -63,15 +64,16 @@ class SessionCreate(TypedDict):
     mode: NotRequired[Literal["default", "strict"]]
     """`strict` injects no default: `model` must be given."""
     sandbox: NotRequired[SandboxName]
-    """Where its commands run: `local`, unconfined on the host; `contained`, refused where it is not proved; `auto`:
-    `contained` where that is proved, else `local`. Default: the configured one, else `local`."""
+    """Where its commands run: `local`, unconfined on the host; `contained` or the weaker `landlock`, refused where not
+    proved; `auto`: the first of `contained` and `landlock` that is proved, else `local`. Default: the configured
+    one, else `local`."""
     network: NotRequired[NetworkPosture]
     """`general` (default), or `disabled`, which `local` cannot give. For commands and tools: what asks the model is
     neither."""
     tools: NotRequired[list[Title]]
     """The tools of its model, of those in `tools/list`; none for an empty list. Default: those that are offered to the
     family of its model, in a strict session the core of them."""
-    limits: NotRequired[TurnLimits]
+    limits: NotRequired[SessionLimits]
     context: NotRequired[ContextPolicy]
     instructions: NotRequired[Text]
     """Added to the system prompt of every turn; with the input of the request at most `limits.inputBytes` bytes."""
@@ -308,6 +310,43 @@ class ArtifactRead(TypedDict):
     length: NotRequired[Positive]
     """Bytes at most; no more than 512 KiB (default) are given. A piece of text ends between two characters, and has
     one at least."""
+    _meta: NotRequired[Meta]
+
+
+@closed
+class ProcessList(TypedDict):
+    """The background processes of a session: those that run, and the newest of those that ended."""
+
+    sessionId: Id
+    _meta: NotRequired[Meta]
+
+
+@closed
+class ProcessRead(TypedDict):
+    """What a background process wrote, from a byte on. Any server on the store can read it, also after its end."""
+
+    sessionId: Id
+    processId: Id
+    offset: NotRequired[Count]
+    """Where the piece begins, in bytes of all that it wrote (default 0). Where that is not kept any more, the piece
+    begins with the oldest byte that is."""
+    length: NotRequired[Positive]
+    """Bytes at most; no more than 128 KiB (default) are given."""
+    encoding: NotRequired[Literal["utf-8", "base64"]]
+    """How the piece is given: as `text` (`utf-8`, default), where U+FFFD stands for what is no text, or as `data`."""
+    waitMs: NotRequired[Count]
+    """Wait so long for output behind `offset`, or for the end of the process (default 0, at most `limits.waitMs`)."""
+    _meta: NotRequired[Meta]
+
+
+@closed
+class ProcessStop(TypedDict):
+    """End a background process and all that it started: TERM, `limits.timeoutGraceMs`, KILL. Repeatable."""
+
+    sessionId: Id
+    processId: Id
+    timeoutMs: NotRequired[Count]
+    """Answer after so long, also if it has not ended; the wish stands. Without it, wait for the end."""
     _meta: NotRequired[Meta]
 
 

@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 
 from hames.protocol.base import Count, Id, Positive
 from hames.protocol.objects import Artifact, CursorEvent, Owner, Queue, Session, Snapshot, Turn, View
+from hames.protocol.processes import Process
 from hames.protocol.usage import RateCard, Usage
 
 
@@ -40,8 +41,9 @@ class LimitInfo(TypedDict):
     default: int
     minimum: int
     maximum: int
-    scope: Literal["turn", "tool", "model", "server"]
-    """`turn`: a session and a turn may set it; the others belong to the configuration."""
+    scope: Literal["turn", "session", "tool", "model", "server"]
+    """`turn`: a session and a turn may set it; `session`: a session may set a lower one; the others belong to the
+    configuration."""
     meaning: str
 
 
@@ -147,7 +149,9 @@ class SessionUpdateResult(TypedDict):
 
 class SessionCompactResult(TypedDict):
     """When the context is made shorter: before the next model request, which a turn that runs or the next one makes.
-    `context.replaced` or `context.kept` tells what came of it."""
+    The summary is a request of its own to the session's model, with usage of its own. `context.replaced` tells what
+    gave way to it and what stayed, `context.kept` why nothing did. Asked for again before that, it is one wish. The log
+    keeps everything: see concepts.md."""
 
     effective: Literal["nextRequest"]
     cursor: str
@@ -259,6 +263,36 @@ class ArtifactReadResult(TypedDict):
     sha256: str
     """Of the whole, hex."""
     mediaType: NotRequired[str]
+
+
+class ProcessListResult(TypedDict):
+    """Those that ended stand behind those that run, the newest last."""
+
+    processes: list[Process]
+    cursor: str
+
+
+class ProcessReadResult(TypedDict):
+    """A piece: `text` or `data`, as it was asked for; the process as it stood when it was read."""
+
+    process: Process
+    text: NotRequired[str]
+    data: NotRequired[str]
+    offset: Count
+    """Where the piece begins."""
+    skippedBytes: Count
+    """Between the `offset` that was asked for and this one: not kept any more."""
+    nextOffset: Count
+    """Where the next piece begins."""
+    hasMore: bool
+    """There is more now. Without it, more comes only from a process that runs."""
+
+
+class ProcessStopResult(TypedDict):
+    """The process as it then stands."""
+
+    process: Process
+    cursor: str
 
 
 class UsageResult(TypedDict):

@@ -18,7 +18,7 @@ from typing import Any, Final, get_args
 
 import orjson
 
-from hames.protocol import base, errors, events, methods, objects, params, results, usage
+from hames.protocol import base, errors, events, methods, objects, params, processes, results, usage
 
 Schema = dict[str, Any]
 
@@ -314,7 +314,7 @@ def published(docstring: str) -> str:
 @cache
 def _member_docs() -> Mapping[str, Mapping[str, str]]:
     """The docstring below each member, by class and member, from the source of the messages."""
-    modules = (objects, usage, params, results, events)
+    modules = (objects, processes, usage, params, results, events)
     return {name: docs for module in modules for name, docs in _docs_of(module) if docs}
 
 

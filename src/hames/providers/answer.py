@@ -5,6 +5,8 @@ Rule 2: an error within the stream ends the try at once, with the provider's own
 Rule 3: usage is what was reported and nothing else: integers under the provider's names, absent stays absent
 (AH-USAGE-1).
 Rule 4: a credential that the provider echoes ends here, whatever member it stands in and however it is cut.
+Rule 5: an answer that is nested deeper than `jsontext.MAX_DEPTH` is malformed: no provider sends such, and what is kept
+of an answer is written, read and sent again at every depth above that.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import orjson
 from hames.core.conversation import Part, ReasoningDelta, Reply, TextDelta
 from hames.core.cost import Money
 from hames.core.redaction import redact, worth_hiding
+from hames.protocol.jsontext import MAX_DEPTH, WRITTEN_DEPTH, is_deeper
 from hames.providers.surrogates import PairJoiner, without_surrogates
 
 _MAX_COUNTER = 2**53 - 1
@@ -48,6 +51,9 @@ class Builder(Protocol):
 
     usage: Mapping[str, int] | None
     """As reported so far."""
+
+    usage_is_whole: bool
+    """By the provider's word that is of all of the answer, even if its end does not come."""
 
     @property
     def cost(self) -> Money | None:
@@ -89,8 +95,27 @@ def parse(payload: bytes) -> Any:
     """One JSON value, also where lone surrogates or bad UTF-8 stand in it.
 
     Raises:
-        MalformedAnswer: not JSON.
+        MalformedAnswer: not JSON, or nested too deep.
     """
+    value = _parsed(payload)
+    if payload.count(b"[") + payload.count(b"{") > MAX_DEPTH and _is_too_deep(value):
+        raise MalformedAnswer(f"a chunk that is nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _is_too_deep(value: Any) -> bool:
+    deeper = value
+    for _ in range(WRITTEN_DEPTH - MAX_DEPTH):
+        deeper = [deeper]
+    try:
+        # What can be written at this depth is not too deep: that is known 30 times sooner than by going through it.
+        orjson.dumps(deeper)
+        return False
+    except TypeError:
+        return is_deeper(value, MAX_DEPTH)
+
+
+def _parsed(payload: bytes) -> Any:
     try:
         return orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -107,6 +132,7 @@ class Reader:
     def __init__(self, secret: str | None) -> None:
         self.secret = worth_hiding(secret)
         self._bytes = (self.secret or "").encode()
+        self._as_json = orjson.dumps(self.secret or "")[1:-1]
 
     def read(self, payload: bytes) -> Any:
         """The JSON value of one event.
@@ -115,9 +141,16 @@ class Reader:
             MalformedAnswer: not JSON.
         """
         value = parse(payload)
-        if self.secret is not None and (self._bytes in payload or b"\\" in payload):
-            value = redact(value, self.secret)
+        if self.secret is not None and (self._bytes in payload or (b"\\" in payload and self._is_in(value))):
+            value = redact(value, self.secret, in_place=True)
         return value
+
+    def _is_in(self, value: Any) -> bool:
+        """Whether the secret may stand in `value`, which an escape has hidden: written anew, there is but one way."""
+        try:
+            return self._as_json in orjson.dumps(value)
+        except TypeError:  # half of a pair, or an integer beyond 64 bits
+            return True
 
 
 class Words:

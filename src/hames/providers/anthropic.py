@@ -27,6 +27,7 @@ class Anthropic:
     """The dialect: see `Dialect`."""
 
     name = signs_as = DIALECT
+    base_path = "/v1"
     models_path = "/models?limit=1000"
     """As many as one page may have; there are some dozens."""
 

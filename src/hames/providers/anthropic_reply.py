@@ -11,7 +11,6 @@ Source: https://platform.claude.com/docs/en/build-with-claude/streaming.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +21,7 @@ from hames.core.signed import CallItem, Item, OwnItem, TextItem, signed_parts
 from hames.providers.answer import ErrorInAnswer, MalformedAnswer, Reader, Words, flatten_usage, named
 from hames.providers.anthropic_messages import DIALECT
 from hames.providers.chat_calls import CallFragments
-from hames.providers.request import ToolNames
+from hames.providers.request import ToolNames, arguments_json
 from hames.providers.surrogates import REPLACEMENT, without_surrogates
 
 _STOPS: Mapping[str, StopReason] = {
@@ -67,6 +66,7 @@ class MessageBuilder:
         self._model: str | None = None
         self._response_id: str | None = None
         self.usage: Mapping[str, int] | None = None
+        self.usage_is_whole = False
         self.cost: None = None  # the vendor reports none
 
     @property
@@ -191,7 +191,7 @@ class MessageBuilder:
                 function = {"name": name}
                 parts += self._calls.add({"index": block.call, "id": content.get("id"), "function": function})
                 if given := content.get("input"):
-                    block.whole_input = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+                    block.whole_input = given if isinstance(given, str) else arguments_json(given)
             case "thinking":
                 thought = _text(content.get("thinking") or "")
                 block.thinking.append(thought)
@@ -234,7 +234,7 @@ class MessageBuilder:
 
     def _report(self, usage: Any) -> None:
         if counters := flatten_usage(usage):
-            self.usage = {**(self.usage or {}), **counters}
+            self.usage = flatten_usage({**(self.usage or {}), **counters})
 
     def _items(self, text: str, calls: tuple[ToolCall, ...]) -> list[Item]:
         """The answer in its order; empty where its thinking cannot go back (rule 2)."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
+from typing import Any, Final
 
 from hames.core.conversation import CallDelta, Part, ToolCall
+from hames.providers.json_end import ObjectEnd
+from hames.providers.request import arguments_json
 from hames.providers.surrogates import PairJoiner, without_lone_escapes, without_surrogates
+
+_PLACEHOLDER: Final = "{}"
+"""What some servers send for arguments before the first piece of them."""
 
 
 class NamelessCall(ValueError):
@@ -31,17 +34,26 @@ class _Call:
     provider_id: str = ""
     tool: str = ""
     pieces: list[str] = field(default_factory=list)
-    waiting: str = ""
+    waiting: list[str] = field(default_factory=list)
     """Arguments that are not given out yet: the name is not known, or they may be a placeholder."""
+    _end: ObjectEnd = field(default_factory=ObjectEnd)
+    _read: int = 0
+    """So many of the pieces are known to `_end`."""
 
     def arguments(self) -> str:
-        return "".join(self.pieces) + self.waiting
+        return "".join(self.pieces + self.waiting)
 
     def is_whole(self) -> bool:
-        try:
-            return isinstance(orjson.loads(self.arguments()), dict)
-        except orjson.JSONDecodeError:
-            return False
+        """Asked for each fragment where a server gives no ids, so none is read twice."""
+        if self.waiting:
+            return self.may_be_placeholder()
+        for piece in self.pieces[self._read :]:
+            self._end.feed(piece)
+        self._read = len(self.pieces)
+        return self._end.is_whole
+
+    def may_be_placeholder(self) -> bool:
+        return len(self.waiting) <= len(_PLACEHOLDER) and "".join(self.waiting) == _PLACEHOLDER
 
 
 class CallFragments:
@@ -62,7 +74,7 @@ class CallFragments:
         name = self._ours(without_surrogates(name)) if isinstance(name, str) else ""
         arguments = function.get("arguments")
         if isinstance(arguments, dict):  # some servers send the object itself
-            arguments = orjson.dumps(arguments).decode()
+            arguments = arguments_json(arguments)
         call = self._find(index if isinstance(index, int) else None, call_id, name, arguments or "")
         if isinstance(index, int):
             self._by_index[index] = call
@@ -76,7 +88,7 @@ class CallFragments:
         """The parts that waited."""
         parts: list[Part] = []
         for call in self._calls:
-            rest, call.waiting = call.waiting + call.pairs.rest(), ""
+            rest, call.waiting = "".join(call.waiting) + call.pairs.rest(), []
             if rest:
                 call.pieces.append(rest)
                 parts.append(CallDelta(call.place, call.tool, rest))
@@ -127,11 +139,12 @@ def _begins_another(call: _Call, call_id: str, name: str, arguments: str) -> boo
 
 
 def _grow(call: _Call, piece: str) -> list[Part]:
-    if call.waiting == "{}" and piece.lstrip().startswith("{"):
-        call.waiting = ""  # it was a placeholder
-    call.waiting += piece
-    if not call.tool or not call.waiting or (call.waiting == "{}" and not call.pieces):
+    if piece:
+        if piece.lstrip().startswith("{") and call.may_be_placeholder():
+            call.waiting = []
+        call.waiting.append(piece)
+    if not call.tool or not call.waiting or (not call.pieces and call.may_be_placeholder()):
         return []
-    piece, call.waiting = call.waiting, ""
+    piece, call.waiting = "".join(call.waiting), []
     call.pieces.append(piece)
     return [CallDelta(call.place, call.tool, piece)]

@@ -16,7 +16,7 @@ from hames.core.conversation import ToolCall
 from hames.core.redaction import redact
 from hames.core.signed import CallItem, OwnItem, TextItem, signed_parts
 from hames.providers.chat_quirks import Quirks
-from hames.providers.request import clean
+from hames.providers.request import keep_own
 
 _GROWING: Final = ("text", "summary", "data")
 """Members of a detail that come in pieces; of the others the last that is given counts."""
@@ -44,7 +44,9 @@ class Echo:
         if self._quirks.echo == "reasoning_content" and reasoning:
             own["reasoning_content"] = reasoning
         if self._details:
-            details = clean([_joined(detail) for detail in self._details])
+            details = keep_own([_joined(detail) for detail in self._details])
+            if details is None:
+                return {}
             own["reasoning_details"] = details if self._secret is None else redact(details, self._secret)
         if not own:
             return {}

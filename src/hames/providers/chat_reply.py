@@ -1,6 +1,7 @@
 """The answer of a Chat Completions provider, without I/O: chunks in, parts and one `Reply` out.
 
-Rule 1: an answer is whole only when a finish reason was seen. `[DONE]` proves nothing, and some omit it.
+Rule 1: an answer has ended only when a finish reason was seen, and is whole only by one of a whole answer: see
+`chat_stops`. `[DONE]` proves nothing, and some omit it.
 Rule 2: two calls are never merged and none is dropped: see `chat_calls`.
 
 Source: https://platform.openai.com/docs/api-reference/chat-streaming.
@@ -11,26 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hames.core.conversation import ModelRequest, Part, Reply, StopReason
+from hames.core.conversation import ModelRequest, Part, Reply
 from hames.core.cost import Money, reported_amount
 from hames.providers.answer import ErrorInAnswer, MalformedAnswer, Reader, Words, flatten_usage, named
 from hames.providers.chat_calls import CallFragments, NamelessCall
 from hames.providers.chat_echo import Echo
 from hames.providers.chat_quirks import STRICTEST, Quirks
+from hames.providers.chat_stops import has_ended, stop_of
 from hames.providers.request import ToolNames
 from hames.providers.surrogates import without_surrogates
-
-_STOPS: Mapping[str, StopReason] = {
-    "stop": "stop",
-    "eos": "stop",
-    "end_turn": "stop",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "content_filter",
-}
-
 
 _COSTS = frozenset({"cost", "cost_details"})
 """Amounts among the counters: a whole one would be taken for a counter."""
@@ -56,6 +46,7 @@ class ReplyBuilder:
         self._response_id: str | None = None
         self._cost_currency = quirks.cost_currency
         self.usage: Mapping[str, int] | None = None
+        self.usage_is_whole = False
         self.cost: Money | None = None
 
     @property
@@ -87,14 +78,17 @@ class ReplyBuilder:
             raise ErrorInAnswer(chunk)
         if self._response_id is None:
             self._identify(chunk)
-        if (usage := chunk.get("usage")) is not None:
-            self._report(usage)
+        told = self._report(chunk.get("usage"))
         if not choices:
+            # The chunk of the usage alone stands behind all others.
+            self.usage_is_whole |= told
             return []
         try:
-            return self._choice(choices[0])
+            parts = self._choice(choices[0])
         except (TypeError, AttributeError, KeyError) as error:
             raise MalformedAnswer("a chunk with a member of the wrong type") from error
+        self.usage_is_whole = told and self.finished
+        return parts
 
     def end(self) -> list[Part]:
         """The parts that waited for more which did not come."""
@@ -110,7 +104,7 @@ class ReplyBuilder:
             calls = self._calls.calls()
         except NamelessCall as error:
             raise MalformedAnswer(str(error)) from error
-        stop = _STOPS.get(self._raw_stop or "", "other")
+        stop = stop_of(self._raw_stop)
         if calls and stop == "stop":
             stop = "tool_calls"
         if self._refused and stop == "stop":
@@ -135,6 +129,8 @@ class ReplyBuilder:
         if message := choice.get("message"):
             delta = _streamed(message)
         reason = choice.get("finish_reason")
+        if not has_ended(reason):
+            reason = None
         parts: list[Part] = []
         if len(delta) == 1 and not reason and isinstance(text := delta.get("content"), str):
             self._words.add_text(text, parts)  # nearly every chunk: the rest need not be looked for
@@ -176,13 +172,15 @@ class ReplyBuilder:
         self._model = named(chunk.get("model")) or self._model
         self._response_id = named(chunk.get("id"))
 
-    def _report(self, usage: Any) -> None:
+    def _report(self, usage: Any) -> bool:
+        """Take note of a `usage`; whether it tells of anything."""
         if self._cost_currency is not None and isinstance(usage, dict):
             if (amount := reported_amount(usage.get("cost"))) is not None:
                 self.cost = Money(amount, self._cost_currency)
             usage = {name: value for name, value in usage.items() if name not in _COSTS}
         if counters := flatten_usage(usage):
             self.usage = counters
+        return bool(counters)
 
 
 def _streamed(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ class Compatible:
     """The dialect as the server of `quirks` speaks it: see `Dialect`."""
 
     name = "compatible"
+    base_path = "/v1"
 
     def __init__(self, quirks: Quirks = STRICTEST) -> None:
         self._quirks = quirks

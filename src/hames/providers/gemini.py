@@ -25,6 +25,7 @@ class Gemini:
     """The dialect: see `Dialect`."""
 
     name = signs_as = DIALECT
+    base_path = "/v1beta"
     models_path = "/models?pageSize=1000"
     """The most that a page may hold; there are some dozens."""
 

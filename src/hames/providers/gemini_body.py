@@ -39,6 +39,7 @@ from hames.providers.request import (
     CallIds,
     ToolNames,
     arguments_object,
+    arguments_text,
     encoded,
     not_blank,
 )
@@ -181,7 +182,8 @@ class _Contents:
         self._calls = {call.provider_id: call for call in message.calls}
         ids = dict(zip(self._calls, self._ids.of_calls(message.calls), strict=True))
         items = signed_items(message, DIALECT, self._model)
-        if items is None:
+        # A signature is of all calls that stand behind it, as the model made them.
+        if items is None or not all(self._is_same(call) for call in message.calls):
             items = [TextItem(message.text), *(CallItem(call) for call in message.calls)]
         parts: list[dict[str, Any]] = []
         for item in items:
@@ -190,10 +192,7 @@ class _Contents:
                     if text.strip() or extra:
                         parts.append({"text": text, **extra})
                 case CallItem(call, extra):
-                    sent = self._call(call, ids)
-                    # A signature is of the name that the model gave: one that is written otherwise has none.
-                    is_same = self._names.ours(sent["name"]) == call.tool
-                    parts.append({"functionCall": sent, **(extra if is_same else {})})
+                    parts.append({"functionCall": self._call(call, ids), **extra})
                 case OwnItem(value):
                     parts.append(dict(value))
                 case _:
@@ -202,6 +201,11 @@ class _Contents:
         if first is not None and self._traits.wants_signatures:
             first.setdefault(SIGNATURE, UNSIGNED)
         return parts or [{"text": EMPTY}]
+
+    def _is_same(self, call: ToolCall) -> bool:
+        """Whether a call goes back as the model made it: by a name that is taken, with arguments that are."""
+        is_named = self._names.ours(self._names.sent(call.tool)) == call.tool
+        return is_named and arguments_text(call.arguments) == call.arguments
 
     def _call(self, call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
         return {

@@ -13,19 +13,16 @@ https://ai.google.dev/gemini-api/docs/thought-signatures.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
-
-import orjson
 
 from hames.core.conversation import CallDelta, ModelRequest, Part, Reply, StopReason, ToolCall
 from hames.core.redaction import MARK
 from hames.core.signed import CallItem, Item, OwnItem, TextItem, signed_parts
 from hames.providers.answer import ErrorInAnswer, MalformedAnswer, Reader, Words, flatten_usage, named
 from hames.providers.gemini_body import DIALECT, SIGNATURE, tool_names
-from hames.providers.request import clean
-from hames.providers.surrogates import without_lone_escapes, without_surrogates
+from hames.providers.request import arguments_json, keep_own
+from hames.providers.surrogates import without_surrogates
 
 _STOPS: Mapping[str, StopReason] = {
     "STOP": "stop",
@@ -61,6 +58,9 @@ class ReplyBuilder:
         self._reader = Reader(secret)
         self._words = Words(self._reader.secret)
         self._items: list[Item] = []
+        self._call_count = 0
+        self._is_whole = True
+        """Whether every part that is signed could be kept."""
         self._run: list[str] = []
         """Text without a signature that is no item yet."""
         self._raw_stop: str | None = None
@@ -68,6 +68,7 @@ class ReplyBuilder:
         self._model: str | None = None
         self._response_id: str | None = None
         self.usage: Mapping[str, int] | None = None
+        self.usage_is_whole = False
         self.cost: None = None  # the vendor reports none
 
     @property
@@ -177,18 +178,22 @@ class ReplyBuilder:
         name, call_id, arguments = call["name"], call.get("id"), call.get("args")
         if not isinstance(name, str) or not name or not isinstance(arguments, dict | None):
             raise MalformedAnswer("a tool call without a name, or with arguments that are no object")
-        place = sum(isinstance(item, CallItem) for item in self._items)
+        place, self._call_count = self._call_count, self._call_count + 1
         call_id = without_surrogates(call_id) if isinstance(call_id, str) else ""
-        made = ToolCall("", call_id, self._names.ours(without_surrogates(name)), _json(arguments or {}))
+        made = ToolCall("", call_id, self._names.ours(without_surrogates(name)), arguments_json(arguments or {}))
         self._end_run()
         self._items.append(CallItem(made, extra))
         parts.append(CallDelta(place, made.tool, made.arguments))
 
     def _own(self, part: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
         """A part that is neither text nor call goes back only where it is signed: nothing else needs it."""
-        if extra:
-            self._end_run()
-            self._items.append(OwnItem(clean(part)))
+        if not extra:
+            return
+        self._end_run()
+        if (own := keep_own(part)) is None:
+            self._is_whole = False
+        else:
+            self._items.append(OwnItem(own))
 
     def _end_run(self) -> None:
         if self._run:
@@ -209,8 +214,10 @@ class ReplyBuilder:
         return tuple(calls)
 
     def _is_changed(self) -> bool:
-        """Whether the items are not what came: a credential was taken out, or half a character was replaced."""
-        if "".join(item.text for item in self._items if isinstance(item, TextItem)) != self._words.text:
+        """Whether the items are not what came: a credential was taken out, half a character was replaced, or a part
+        that cannot be kept is missing."""
+        text = "".join(item.text for item in self._items if isinstance(item, TextItem))
+        if not self._is_whole or text != self._words.text:
             return True
         return self._reader.secret is not None and MARK in repr(self._items)
 
@@ -218,10 +225,3 @@ class ReplyBuilder:
 def _reason(value: Any) -> str | None:
     reason = without_surrogates(value)[:100] if isinstance(value, str) else ""
     return None if reason in _UNSAID else reason
-
-
-def _json(arguments: Mapping[str, Any]) -> str:
-    try:
-        return orjson.dumps(arguments).decode()
-    except orjson.JSONEncodeError:
-        return without_lone_escapes(json.dumps(arguments))

@@ -19,11 +19,18 @@ from urllib.parse import urlsplit
 from hames.core.conversation import ModelRequest, Part, Reply
 from hames.core.cost import Money
 from hames.core.limits import DEFAULTS
-from hames.core.redaction import redact, worth_hiding
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import Refused
-from hames.providers.answer import Builder, ErrorInAnswer, MalformedAnswer, parse
-from hames.providers.failures import failed, read_error, read_error_bytes, redacted, refused_by_provider
+from hames.providers.advice import Asked
+from hames.providers.answer import Builder, ErrorInAnswer, MalformedAnswer, Reader
+from hames.providers.failures import (
+    failed,
+    read_error,
+    read_error_bytes,
+    redacted,
+    refused_by_provider,
+    without_secret,
+)
 from hames.providers.http_route import ERROR_BYTES, NO_HEADERS, HttpRoute, Want
 from hames.providers.sse import MAX_EVENT_BYTES, SseParser
 from hames.providers.surrogates import without_surrogates
@@ -42,6 +49,8 @@ class Dialect(Protocol):
     name: str
     signs_as: str
     """The name under which the provider's own parts of an answer are kept: see `core/signed.py`."""
+    base_path: str
+    """What the base URL of such a server usually ends with."""
     models_path: str
     """Where the models are listed, with its query."""
 
@@ -115,34 +124,41 @@ class HttpProvider:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Reply:
         """See `Provider.stream`. `headers` go with this request, beside those of every one."""
-        answer = _Answer(self._dialect.builder(request, self._key), on_part, self._key)
+        asked = self._asked(self._dialect.path(request), has_tools=bool(request.tools))
+        answer = _Answer(self._dialect.builder(request, self._key), on_part, self._key, asked)
         try:
-            path, body = self._dialect.path(request), self._dialect.body(request)
+            body = self._dialect.body(request)
             headers = {**self._dialect.headers_for(request), **headers}
-            await self._route.exchange(path, body, limits, answer, headers=headers)
+            await self._route.exchange(asked.path, body, limits, answer, headers=headers, advise=asked.advice)
             return answer.reply()
         except ProviderFailed as error:
-            error.usage, error.cost = answer.usage, answer.cost
+            error.usage, error.cost, error.usage_is_whole = answer.usage, answer.cost, answer.usage_is_whole
             raise
 
     async def models(self) -> Sequence[str]:
         """See `Provider.models`."""
         listing = _Listing(self._dialect, self._key)
         limits = ModelLimits(DEFAULTS["connectMs"], MODELS_MS, MODELS_MS, MODELS_MS)
-        await self._route.exchange(self._dialect.models_path, None, limits, listing)
+        asked = self._asked(self._dialect.models_path, is_listing=True)
+        await self._route.exchange(asked.path, None, limits, listing, advise=asked.advice)
         return listing.names
 
     async def aclose(self) -> None:
         """See `Provider.aclose`. A later request opens new connections."""
         await self._route.aclose()
 
+    def _asked(self, path: str, *, has_tools: bool = False, is_listing: bool = False) -> Asked:
+        url, base_path = self.route["baseUrl"], self._dialect.base_path
+        return Asked(self.name, url, path, base_path, has_tools=has_tools, is_listing=is_listing)
+
 
 class _Answer:
     """The sink of one answer."""
 
-    def __init__(self, builder: Builder, on_part: Callable[[Part], None], key: str | None) -> None:
+    def __init__(self, builder: Builder, on_part: Callable[[Part], None], key: str | None, asked: Asked) -> None:
         self._on_part = on_part
         self._key = key
+        self._asked = asked
         self._headers: Mapping[str, str] = {}
         self._builder = builder
         self._sse = SseParser()
@@ -153,6 +169,10 @@ class _Answer:
     @property
     def usage(self) -> Mapping[str, int] | None:
         return self._builder.usage
+
+    @property
+    def usage_is_whole(self) -> bool:
+        return self._builder.usage_is_whole
 
     @property
     def cost(self) -> Money | None:
@@ -178,8 +198,9 @@ class _Answer:
         elif self._form == "json":
             self._add(bytes(self._whole_body).removeprefix(_BOM))
         elif self._form == "page":
-            said = read_error_bytes(bytes(self._whole_body))
-            message = f"The provider answered with {redacted(said.message, self._key)}. Check the base URL."
+            said = read_error_bytes(bytes(self._whole_body), self._key)
+            advice = without_secret(self._asked.check_address(), self._key)
+            message = f"The provider answered with {redacted(said.message, self._key)}. {advice}"
             raise failed("model_gateway", message, retryable=False, phase="stream")
 
     def is_whole(self) -> bool:
@@ -228,9 +249,15 @@ class _Answer:
         except MalformedAnswer as error:
             raise self._malformed(str(error)) from error
         except ErrorInAnswer as error:
-            said = read_error(error.document)
+            said = read_error(error.document, self._key)
             raise refused_by_provider(
-                None, said, phase="stream", secret=self._key, headers=self._headers, now_s=time.time()
+                None,
+                said,
+                phase="stream",
+                secret=self._key,
+                headers=self._headers,
+                now_s=time.time(),
+                advice=self._asked.advice(None, said),
             ) from error
         for part in parts:
             self._on_part(part)
@@ -260,10 +287,7 @@ class _Listing:
 
     def finish(self) -> None:
         try:
-            document = parse(bytes(self._body))
-            if secret := worth_hiding(self._key):
-                document = redact(document, secret)
-            names = self._dialect.model_names(document)
+            names = self._dialect.model_names(Reader(self._key).read(bytes(self._body)))
         except (MalformedAnswer, KeyError, TypeError, AttributeError) as error:
             raise self._malformed() from error
         self.names = sorted({without_surrogates(name) for name in names if isinstance(name, str) and name})
@@ -273,7 +297,7 @@ class _Listing:
         return self._is_whole
 
     def _malformed(self) -> ProviderFailed:
-        said = redacted(read_error_bytes(bytes(self._body[:ERROR_BYTES])).message, self._key)
+        said = redacted(read_error_bytes(bytes(self._body), self._key).message, self._key)
         message = f"The provider gave no list of models: {said or 'an empty answer'}"
         return failed("model_gateway", message, retryable=False, phase="stream")
 

@@ -6,6 +6,9 @@ the scope closes the connection.
 Rule 2: an exchange is never broken off by an exception within the loop over its bytes: the scope is cancelled and
 the loop goes on to the cancellation. So every generator of the HTTP client ends where it stands.
 Rule 3: foreign exceptions end here, in `_translated`.
+Rule 4: nothing that a server sends is kept for another exchange: no cookie, since an exchange of another session is
+none of its business, and since a server may set more of them than it takes.
+Rule 5: a body is opened in bounded pieces (`decoding`), and others have their turn between two of them.
 
 `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` of the environment are obeyed, as httpx does
 by default (https://www.python-httpx.org/environment_variables/); but what is on this machine is never asked for
@@ -16,7 +19,7 @@ httpx is imported with the first exchange: it takes 80 ms, which a start must no
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -24,8 +27,10 @@ from urllib.parse import urlsplit
 import anyio
 
 from hames import __version__
+from hames.connecting import Connecting
 from hames.ports import ModelLimits, ProviderFailed
 from hames.protocol.errors import HamesError
+from hames.providers.decoding import READ, BrokenCoding, Decoder, UnknownCoding
 from hames.providers.failures import Phase, Said, failed, read_error_bytes, redacted, refused_by_provider
 
 if TYPE_CHECKING:
@@ -50,6 +55,17 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 
 Want = Literal["more", "tail", "enough"]
 """What a sink wants next: more; the tail of an answer that is whole already; nothing."""
+
+_State = Literal["open", "enough", "broken", "over"]
+"""Of a body: more may be taken; nothing is wanted; nothing can be made of the rest; the exchange is cancelled."""
+
+Advise = Callable[[int | None, Said], str | None]
+"""What to do about a failure, by its status and what the server says; None where nothing is known."""
+
+
+def _no_advice(status: int | None, said: Said) -> None:
+    return None
+
 
 _MISSED: Mapping[Phase, str] = {
     "connect": "could not be reached",
@@ -101,8 +117,11 @@ class HttpRoute:
         sink: Sink,
         *,
         headers: Mapping[str, str] = NO_HEADERS,
+        advise: Advise = _no_advice,
     ) -> None:
         """POST `content` to `path`, or GET it for None, and feed the answer to `sink`. `headers` are of this one.
+
+        `advise` says what to do about an answer that is a failure.
 
         Raises:
             ProviderFailed: no answer, an answer that is no success, a limit, or what the sink raised.
@@ -112,7 +131,7 @@ class HttpRoute:
 
         failure: HamesError | None = None
         with anyio.CancelScope() as scope:
-            run = _Exchange(scope, limits, sink, self._key)
+            run = _Exchange(scope, limits, sink, self._key, advise)
             try:
                 async with client.stream(
                     "GET" if content is None else "POST",
@@ -126,6 +145,8 @@ class HttpRoute:
                 if not run.will_do():
                     failure = _translated(error, run.phase, self._base_url, self._key)
                     failure.__cause__ = error
+            finally:
+                await run.connecting.aclose()
         failure = run.failure() or failure
         if failure is None and scope.cancelled_caught and not run.will_do():
             failure = run.timeout(self._base_url)
@@ -150,6 +171,8 @@ class HttpRoute:
 
     def _ready(self) -> httpx.AsyncClient:
         if self._client is None:
+            from http.cookiejar import CookieJar, DefaultCookiePolicy
+
             import httpx
 
             try:
@@ -160,6 +183,8 @@ class HttpRoute:
                     trust_env=not is_loopback(self._base_url),
                     timeout=None,
                     limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_S),
+                    # It takes none, and reads none.
+                    cookies=CookieJar(DefaultCookiePolicy(netscape=False)),
                 )
             except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
                 # The text of the error may hold the password of a proxy.
@@ -175,12 +200,16 @@ class HttpRoute:
 class _Exchange:
     """The clock and the fate of one exchange."""
 
-    def __init__(self, scope: anyio.CancelScope, limits: ModelLimits, sink: Sink, key: str | None) -> None:
+    def __init__(
+        self, scope: anyio.CancelScope, limits: ModelLimits, sink: Sink, key: str | None, advise: Advise
+    ) -> None:
         self.phase: Phase = "connect"
+        self.connecting = Connecting()
         self._scope = scope
         self._limits = limits
         self._sink = sink
         self._key = key
+        self._advise = advise
         self._end = anyio.current_time() + limits.request_ms / 1000
         self._limit_ms = 0
         self._in_tail = False
@@ -190,6 +219,7 @@ class _Exchange:
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Called by httpcore at each step of a request: the one way to learn that the connection stands."""
+        await self.connecting.step(event, info)
         if event.endswith("send_request_headers.started"):
             self._allow("first_byte", self._limits.first_byte_ms)
 
@@ -201,13 +231,15 @@ class _Exchange:
         else:
             self._error = (response.status_code, headers, bytearray())
             self._allow_tail()
-        # Undecoded bytes come as soon as they are received; some proxies compress though `identity` was asked for.
-        plain = headers.get("content-encoding", "identity") == "identity"
-        want: Want = "more"
-        async for data in response.aiter_raw() if plain else response.aiter_bytes():
-            if want != "enough":
-                want = self._feed(data)
-        if self._failure is None and self._error is None:
+        body = self._decoder(headers.get("content-encoding", ""))
+        state: _State = "open"
+        async for data in response.aiter_raw():
+            if body is not None and state == "open":
+                state = await self._take(body, data)
+        if state == "over":
+            # All of it had come before the cancellation; what is left of it was not looked at.
+            await anyio.sleep_forever()
+        if self._failure is None and self._error is None and state != "broken":
             self._sink.finish()
 
     def will_do(self) -> bool:
@@ -218,9 +250,17 @@ class _Exchange:
         """What the provider or the sink said, which goes before how the exchange ended."""
         if self._failure is None and self._error is not None:
             status, headers, raw = self._error
-            said = read_error_bytes(bytes(raw)) if status >= 400 else Said("a redirect, which is not followed")
+            said = Said("a redirect, which is not followed")
+            if status >= 400:
+                said = read_error_bytes(bytes(raw), self._key, is_cut=len(raw) >= ERROR_BYTES)
             return refused_by_provider(
-                status, said, phase="first_byte", secret=self._key, headers=headers, now_s=time.time()
+                status,
+                said,
+                phase="first_byte",
+                secret=self._key,
+                headers=headers,
+                now_s=time.time(),
+                advice=self._advise(status, said),
             )
         return self._failure
 
@@ -234,12 +274,49 @@ class _Exchange:
         message = f"The provider {_MISSED[phase]}{through} within {limit_ms} ms."
         return failed("model_gateway", message, retryable=True, phase=phase, limitMs=limit_ms)
 
+    def _decoder(self, coding: str) -> Decoder | None:
+        """What opens the body, None where nothing can: that is the failure, unless the answer is one anyway."""
+        try:
+            return Decoder(coding)
+        except UnknownCoding as error:
+            shown = redacted(str(error), self._key)
+            what = f"a body in the content encoding {shown!r}, where `identity` was asked for"
+            if self._error is None:
+                advice = f"Hames reads {', '.join(READ)} too, but one at a time: see what stands before the server."
+                message = f"The provider sent {what}. {advice}"
+                self._fail(failed("model_gateway", message, retryable=False, phase=self.phase))
+            else:
+                self._error[2].extend(what.encode())
+                self._allow("stream", DRAIN_MS)
+            return None
+
+    async def _take(self, body: Decoder, data: bytes) -> _State:
+        """Feed what `data` adds to the body."""
+        try:
+            for number, piece in enumerate(body.pieces(data)):
+                if number:
+                    with anyio.CancelScope(shield=True):  # rule 2
+                        await anyio.lowlevel.checkpoint()
+                    if anyio.current_effective_deadline() <= anyio.current_time():
+                        return "over"
+                if self._feed(piece) == "enough":
+                    return "enough"
+        except BrokenCoding as error:
+            message = f"The provider sent a compressed answer that is damaged: {error}"
+            if self._error is None and not self._sink.is_whole():
+                self._fail(failed("model_gateway", message, retryable=True, phase="stream"))
+            return "broken"
+        return "open"
+
+    def _fail(self, failure: HamesError) -> None:
+        self._failure = failure
+        self._scope.cancel()
+
     def _feed(self, data: bytes) -> Want:
         try:
             want = self._sink.feed(data) if self._error is None else self._feed_error(self._error[2], data)
         except HamesError as error:
-            self._failure = error
-            self._scope.cancel()
+            self._fail(error)
             return "enough"
         match want:
             case "more":

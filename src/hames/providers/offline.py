@@ -233,8 +233,9 @@ def _place(messages: Sequence[Message]) -> tuple[str, int, list[ToolResult]]:
 
 def _no_script() -> ProviderFailed:
     message = (
-        "No model is configured: set providers.compatible.baseUrl and model. This is the offline interpreter, which "
-        f"understands nothing and plays scripts, one directive a line: {', '.join(DIRECTIVES)}."
+        "No model is configured: give `--model <provider>/<model>`, or run `hames config set model "
+        "<provider>/<model>`; for a server of your own also set providers.compatible.baseUrl. This is the offline "
+        f"interpreter, which understands nothing and plays scripts, one directive a line: {', '.join(DIRECTIVES)}."
     )
     return _failed(message, kind="model_unavailable")
 

@@ -21,6 +21,7 @@ class OpenAI:
     """The dialect: see `Dialect`."""
 
     name = signs_as = "openai"
+    base_path = "/v1"
     models_path = "/models"
 
     def headers(self, key: str | None) -> Mapping[str, str]:

@@ -7,6 +7,8 @@ Rule 2: what is sent is always valid: see `request`. A result stands behind its 
 Rule 3: no answer is stored, so reasoning goes back as the items it came in, encrypted, each with the item that
 it led to and under their ids, or neither reasoning nor ids do: an item whose id asks for reasoning that is not there
 is refused, and so is reasoning without an item behind it.
+Rule 4: an id is sent once ("Duplicate item found with id"): some servers number the items of each answer anew, and an
+answer with an id that an earlier one had goes back as in rule 3, without ids.
 
 Sources: https://platform.openai.com/docs/api-reference/responses/create,
 https://platform.openai.com/docs/guides/reasoning (keeping reasoning items in context),
@@ -99,6 +101,7 @@ class _Input:
         self._model = model
         self._names = names
         self._ids = CallIds(_CALL_ID, "call_", digits=_CALL_ID_DIGITS)
+        self._item_ids: set[str] = set()
 
     def of(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -121,7 +124,15 @@ class _Input:
         if signed is None:
             signed = [TextItem(message.text)] if message.text.strip() or not message.calls else []
             signed += [CallItem(call) for call in message.calls]
-        return self._items(signed, call_ids)
+        return self._items(signed if self._are_new(signed) else _without_ids(signed), call_ids)
+
+    def _are_new(self, signed: Sequence[Item]) -> bool:
+        """Whether no id of these items was sent before; they count as sent then."""
+        ids = [item_id for item in signed if (item_id := _item_id(item)) is not None]
+        if len(set(ids)) < len(ids) or not self._item_ids.isdisjoint(ids):
+            return False
+        self._item_ids.update(ids)
+        return True
 
     def _items(self, signed: Sequence[Item], call_ids: Sequence[str]) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -153,6 +164,26 @@ class _Input:
         if result.images:
             output = _content(output, result.images)
         return {"type": "function_call_output", "call_id": self._ids.of_result(result.provider_id), "output": output}
+
+
+def _item_id(item: Item) -> str | None:
+    item_id = (item.value if isinstance(item, OwnItem) else item.extra).get("id")
+    return item_id if isinstance(item_id, str) else None
+
+
+def _without_ids(signed: Sequence[Item]) -> list[Item]:
+    items: list[Item] = []
+    for item in signed:
+        match item:
+            case TextItem(text, extra):
+                items.append(TextItem(text, {name: extra[name] for name in (GAP, "phase") if name in extra}))
+            case CallItem(call):
+                items.append(CallItem(call))
+            case OwnItem():
+                pass
+            case _:
+                assert_never(item)
+    return items
 
 
 def _said(text: str, extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hames.core.conversation import ToolCall
 from hames.core.signed import CallItem, Item, OwnItem, TextItem
-from hames.providers.request import clean
+from hames.providers.request import clean, keep_own
 
 DIALECT: Final = "openai"
 
@@ -53,7 +53,7 @@ def items_to_keep(items: Sequence[OutputItem], text: str, calls: Sequence[ToolCa
         return []
     said = _texts(items, text)
     reasoning = _led_to_something(items, said)
-    has_ids = bool(reasoning) and all(_may_go_back(item) for item in items)
+    has_ids = bool(reasoning) and all(_may_go_back(item) for item in items) and _differ(items)
     kept: list[Item] = []
     asked = iter(calls)
     for item in items:
@@ -61,7 +61,7 @@ def items_to_keep(items: Sequence[OutputItem], text: str, calls: Sequence[ToolCa
         if item.kind == "function_call":
             kept.append(CallItem(next(asked), _ids(last) if has_ids else {}))
         elif item.kind == "reasoning" and has_ids and item.place in reasoning:
-            kept.append(OwnItem(_reasoning(last)))
+            kept.append(OwnItem(clean(_reasoning(last))))
         elif item.place in said:
             before, own = said[item.place]
             if before:
@@ -104,8 +104,15 @@ def _may_go_back(item: OutputItem) -> bool:
         return False
     if item.kind not in ("message", "function_call", "reasoning"):
         return False
+    if item.kind == "reasoning" and keep_own(_reasoning(last)) is None:
+        return False
     item_id = last.get("id")
     return isinstance(item_id, str) and item_id.isascii() and 0 < len(item_id) <= ID_CHARS
+
+
+def _differ(items: Sequence[OutputItem]) -> bool:
+    ids = [(item.last or {}).get("id") for item in items]
+    return len(set(ids)) == len(ids)
 
 
 def _ids(last: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,5 +126,5 @@ def _beside(last: Mapping[str, Any], *, has_ids: bool) -> dict[str, Any]:
 
 
 def _reasoning(last: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: clean(last[name]) for name in _REASONING_MEMBERS if last.get(name) is not None}
+    kept = {name: last[name] for name in _REASONING_MEMBERS if last.get(name) is not None}
     return {**kept, "summary": kept.get("summary", [])}

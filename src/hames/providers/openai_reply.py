@@ -1,7 +1,7 @@
 """The answer of OpenAI's Responses API, without I/O: events in, parts and one `Reply` out.
 
-Rule 1: an answer is whole only when `response.completed` or `response.incomplete` was seen. They hold the usage too,
-so nothing follows.
+Rule 1: an answer has ended only when `response.completed` or `response.incomplete` was seen. They hold the usage too,
+so nothing follows. One that is incomplete is cut, or stopped by a filter, or of a reason that nobody knows (`other`).
 Rule 2: an item is told by its `output_index`; its text and arguments are the deltas', and those of its end, or of
 the whole response, where no delta came.
 Rule 3: no call is dropped: one without a name is an error.
@@ -11,10 +11,11 @@ Source: https://platform.openai.com/docs/api-reference/responses-streaming.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hames.core.conversation import ModelRequest, Part, Reply, StopReason
+from hames.core.conversation import ModelRequest, Part, Reply, StopReason, TextDelta
 from hames.core.signed import signed_parts
 from hames.providers.answer import ErrorInAnswer, MalformedAnswer, Reader, Words, flatten_usage, named
 from hames.providers.chat_calls import CallFragments, NamelessCall
@@ -40,11 +41,14 @@ class ResponseBuilder:
         self._calls = CallFragments(self._reader.secret)
         self._items: dict[int, OutputItem] = {}
         self._talking: OutputItem | None = None
+        self._said_chars = 0
+        self._has_thought = False
         self._raw_stop: str | None = None
         self._is_complete = False
         self._model: str | None = None
         self._response_id: str | None = None
         self.usage: Mapping[str, int] | None = None
+        self.usage_is_whole = False
         self.cost: None = None  # the vendor reports none
 
     @property
@@ -143,8 +147,9 @@ class ResponseBuilder:
 
     def _reasoning(self, event: Mapping[str, Any], parts: list[Part]) -> None:
         item = self._item(event, parts, {"type": "reasoning"})
-        if item.given == 0 and self._words.reasoning:
+        if item.given == 0 and self._has_thought:
             self._words.add_reasoning(BETWEEN, parts)
+        self._has_thought = self._has_thought or bool(event["delta"])
         item.given += len(event["delta"])
         self._words.add_reasoning(event["delta"], parts)
 
@@ -170,9 +175,12 @@ class ResponseBuilder:
             raise ErrorInAnswer(_failure(response.get("error") or {"message": f"the response is {status}"}))
         if status not in ("completed", "incomplete"):
             return
-        known = {item.last.get("id") for item in self._items.values() if item.last is not None}
+        # Counted, since some servers give several items the same id, or none.
+        known = Counter(item.last.get("id") for item in self._items.values() if item.last is not None)
         for index, item in enumerate(response.get("output") or []):
-            if item.get("id") not in known:
+            if known[item.get("id")]:
+                known[item.get("id")] -= 1
+            else:
                 self._whole_item({"output_index": index}, item, parts)
         self._is_complete = status == "completed"
         reason = None if self._is_complete else (response.get("incomplete_details") or {}).get("reason")
@@ -220,19 +228,29 @@ class ResponseBuilder:
             return
         if item is not self._talking:
             self._stop_talking(parts)
-            item.gap = len(BETWEEN) if self._words.text else 0
+            item.gap = len(BETWEEN) if self._said_chars else 0
             item.is_torn = item.given > 0
             if item.gap:
-                self._words.add_text(BETWEEN, parts)
+                self._add_text(BETWEEN, parts)
             self._talking = item
         item.given += len(text)
-        self._words.add_text(text, parts)
+        self._add_text(text, parts)
+
+    def _add_text(self, text: str, parts: list[Part]) -> None:
+        shown: list[Part] = []
+        self._words.add_text(text, shown)
+        self._count(shown, parts)
+
+    def _count(self, shown: list[Part], parts: list[Part]) -> None:
+        # Counted as it goes out: who asked for the whole text at each turn of speech would read it all each time.
+        self._said_chars += sum(len(part.text) for part in shown if isinstance(part, TextDelta))
+        parts += shown
 
     def _stop_talking(self, parts: list[Part]) -> None:
         """The message that was spoken last is followed by another, or by nothing."""
         if self._talking is not None:
-            parts += self._words.end_text()
-            self._talking.text_end = len(self._words.text)
+            self._count(self._words.end_text(), parts)
+            self._talking.text_end = self._said_chars
             self._talking = None
 
     def _identify(self, response: Mapping[str, Any]) -> None:

@@ -8,14 +8,17 @@ prefixes.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from hames.core.conversation import ToolCall, ToolSpec
+from hames.core.conversation import ARGUMENTS_DEPTH, ToolCall, ToolSpec
+from hames.core.signed import MOST_DEPTH
+from hames.protocol.jsontext import is_deeper
 from hames.providers.surrogates import without_lone_escapes, without_surrogates
 
 EMPTY = "(empty)"
@@ -26,6 +29,9 @@ SHOWN = "The images of the results above."
 
 NAME_CHARS = 64
 """Of the name of a tool: the least that the providers allow."""
+
+_EXACT: Final = 2**63
+"""From here on, what was an integer may have come as a float that lost digits of it; beyond 2**64 all have."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
@@ -38,20 +44,77 @@ def not_blank(text: str) -> str:
 
 
 def arguments_text(raw: str) -> str:
-    """`raw` when it is a JSON object, else `{}`: the result of the call says what was wrong with it."""
-    for text in (raw, without_lone_escapes(without_surrogates(raw))):
-        try:
-            if isinstance(orjson.loads(text), dict):
-                return text
-        except orjson.JSONDecodeError:
-            continue
-    return "{}"
+    """`raw` when it is a JSON object that all take, else `{}`: the result of the call says what was wrong with it."""
+    value, text = _parsed(raw)
+    if value is None:
+        text = without_lone_escapes(without_surrogates(raw))
+        value, text = (None, text) if text == raw else _parsed(text)
+    if not isinstance(value, dict):
+        return "{}"
+    brackets = text.count("[") + text.count("{")
+    return "{}" if brackets > ARGUMENTS_DEPTH and is_deeper(value, ARGUMENTS_DEPTH) else text
+
+
+def _parsed(text: str) -> tuple[Any, str]:
+    try:
+        return orjson.loads(text), text
+    except orjson.JSONDecodeError:
+        return None, text
 
 
 def arguments_object(raw: str) -> dict[str, Any]:
     """As `arguments_text`, parsed."""
     parsed: dict[str, Any] = orjson.loads(arguments_text(raw))
     return parsed
+
+
+def arguments_json(arguments: Mapping[str, Any]) -> str:
+    """Arguments that a provider gave as an object, as the text of a call.
+
+    Beyond the level at which the call is refused for its depth, nothing is kept: it could not be written.
+    """
+    if is_deeper(arguments, ARGUMENTS_DEPTH):
+        arguments = _cut(arguments, ARGUMENTS_DEPTH + 1)
+    try:
+        return orjson.dumps(arguments).decode()
+    except orjson.JSONEncodeError:
+        return without_lone_escapes(json.dumps(arguments))
+
+
+def _cut(value: Any, levels: int) -> Any:
+    match value:
+        case dict():
+            return {name: _cut(item, levels - 1) for name, item in value.items()} if levels > 1 else {}
+        case list():
+            return [_cut(item, levels - 1) for item in value] if levels > 1 else []
+        case _:
+            return value
+
+
+def keep_own(value: Any) -> Any | None:
+    """A provider's own part of an answer as it can be kept and goes back verbatim; None where it cannot.
+
+    It cannot when it is nested deeper than `MOST_DEPTH`, or holds a number that may have lost digits: an integer beyond
+    64 bits is a float to most readers.
+    """
+    return None if is_deeper(value, MOST_DEPTH) or not _is_exact(value) else clean(value)
+
+
+def _is_exact(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case dict() as members:
+                waiting += members.values()
+            case list() as items:
+                waiting += items
+            case float() as number if not abs(number) < _EXACT:
+                return False
+            case bool():
+                pass
+            case int() as number if not -_EXACT <= number < 2 * _EXACT:
+                return False
+    return True
 
 
 def tool_name(name: str) -> str:
@@ -127,6 +190,9 @@ class CallIds:
         self._digits = digits
         self._taken: set[str] = set()
         self._open: dict[str, str] = {}
+        self._tried: dict[str, int] = {}
+        """Of each id that came more than once, or not in the form, the digests that are taken: a server may give the
+        same one to all calls of a long conversation."""
 
     def of_calls(self, calls: Iterable[ToolCall]) -> list[str]:
         """The ids of one message's calls."""
@@ -138,10 +204,13 @@ class CallIds:
         return self._open[provider_id]
 
     def _next(self, provider_id: str) -> str:
-        sent, number = provider_id, 0
-        while sent in self._taken or not self._form.fullmatch(sent):
-            sent = f"{self._prefix}{_digest(provider_id, number)[: self._digits]}"
-            number += 1
+        sent = provider_id
+        if sent in self._taken or not self._form.fullmatch(sent):
+            number = self._tried.get(provider_id, 0)
+            while sent in self._taken or not self._form.fullmatch(sent):
+                sent = f"{self._prefix}{_digest(provider_id, number)[: self._digits]}"
+                number += 1
+            self._tried[provider_id] = number
         self._taken.add(sent)
         return sent
 

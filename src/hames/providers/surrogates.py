@@ -13,13 +13,10 @@ from hames.core.redaction import MARK, RedactedStream
 REPLACEMENT = "\ufffd"
 
 _HALF = re.compile("[\ud800-\udfff]")
-_ESCAPE = re.compile(
-    r"\\(?:"
-    r"(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    r"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})"
-    r"|.)",
-    re.DOTALL,
-)
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALVED = r"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf"(?:[^\\]++|{_PAIR}|\\(?!{_HALVED}).)++|(?P<lone>\\{_HALVED})", re.DOTALL)
+"""All that comes before the escape of a lone half, or that: a text of nothing but other escapes is one match."""
 
 
 def without_surrogates(text: str) -> str:
@@ -31,6 +28,8 @@ def without_surrogates(text: str) -> str:
 
 def without_lone_escapes(json_text: str) -> str:
     """JSON text with the escape of each lone half replaced by that of U+FFFD; the rest byte for byte."""
+    if "\\u" not in json_text:
+        return json_text
     return _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], json_text)
 
 

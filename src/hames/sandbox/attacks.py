@@ -2,7 +2,8 @@
 
 Run by `python -I -S -c <this text> <JSON>`. The JSON names a `workspace`, `outside` directories with their devices and
 inodes, a `secret` file, the `pid` of a process with its `start` time, the number of the call `keyctl` and the keyring
-`keys`, a TCP and a UDP port, an `abstract` and a `file` socket, and the `name` of files to leave behind.
+`keys`, a TCP and a UDP port, an `abstract` and a `file` socket, the `name` of files to leave behind, a number of
+`processes` and of bytes of `memory` that are too much, and a `victim`, a file outside that holds something.
 
 Rule 1: standard library only, and nothing of Hames: it must run where the package cannot be seen.
 Rule 2: it harms nothing where it succeeds: it makes files of that name and sets modes to what they are.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -90,6 +92,58 @@ def session_keys(number: int) -> int:
     return int(ctypes.CDLL(None).syscall(number, 0, -3, 0)) if number else -1
 
 
+def cut(path: str) -> bool:
+    """Cut a file that holds something, and mend it; seen from here, what is mounted over it would do as well."""
+    with open(path, "r+b") as file:
+        held = file.read()
+        file.truncate(0)
+        file.seek(0)
+        file.write(held)
+    return bool(held)
+
+
+def move_out(path: str, place: str) -> None:
+    """Make a file, and move it to another directory."""
+    make(path)
+    os.rename(path, place)
+    os.unlink(place)
+
+
+def start_processes(most: int) -> bool:
+    """Start more than so many processes; of 0: more than there may be by the limit of this user."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NPROC)
+    if not most:
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, before[1]))
+    started = []
+    try:
+        for _ in range(most or 3):
+            pid = os.fork()
+            if pid == 0:
+                signal.pause()
+            started.append(pid)
+    finally:
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        resource.setrlimit(resource.RLIMIT_NPROC, before)
+    return True
+
+
+def use_memory(most: int) -> bool:
+    """Use so much memory, in a process that may be killed for it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            held = bytearray(most)
+            held[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * len(held[:: os.sysconf("SC_PAGE_SIZE")])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def attack(aim: dict[str, Any]) -> dict[str, bool]:
     """Try everything; what worked, by name."""
     workspace, name, pid, start = aim["workspace"], aim["name"], aim["pid"], aim["start"]
@@ -104,6 +158,8 @@ def attack(aim: dict[str, Any]) -> dict[str, bool]:
         "find a directory outside that can be written": any(
             [works(can_be_written, *place) for place in aim["outside"]]
         ),
+        "cut a file outside": works(cut, aim["victim"]),
+        "move a file out": works(move_out, f"{workspace}/{name}.moved", aim["victim"] + ".moved"),
         "read a file of the store": works(read, aim["secret"]),
         "make a hook": works(make, f"{workspace}/.git/hooks/{name}"),
         "change the configuration of git": works(append, f"{workspace}/.git/config"),
@@ -115,6 +171,8 @@ def attack(aim: dict[str, Any]) -> dict[str, bool]:
         "connect by TCP": works(connect, socket.AF_INET, ("127.0.0.1", aim["tcp"])),
         "connect to an abstract socket": works(connect, socket.AF_UNIX, f"\0{aim['abstract']}"),
         "connect to a socket file": works(connect, socket.AF_UNIX, aim["file"]),
+        "use more memory than it may": works(use_memory, aim["memory"]),
+        "start more processes than it may": works(start_processes, aim["processes"]),
     }
 
 

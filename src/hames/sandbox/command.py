@@ -12,7 +12,8 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 
@@ -20,7 +21,9 @@ from hames.core.records import record
 from hames.ports import ReaperRecord
 from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.sandbox import hunt
-from hames.sandbox.wrapper import MARK, MUTE
+from hames.sandbox.bounds import LIMITS, Bounds
+from hames.sandbox.landlock import Ruleset
+from hames.sandbox.wrapper import MARK, MUTE, SETTINGS
 
 READ_BYTES = 64 * 1024
 """Output taken in one turn of the event loop: what a pipe holds."""
@@ -38,7 +41,8 @@ class Command:
     """What to run. `cwd` is a descriptor of a directory that the caller closes.
 
     `wrapper` is what confines it: bubblewrap and its arguments, before `argv`; see `wrapper.py`. `mute`: what it writes
-    on stderr goes nowhere; else it is output as well.
+    on stderr goes nowhere; else it is output as well. `bounds` are its limits; `rules` are what it may do with files by
+    Landlock, None without it, and without `network` it gets no socket then.
     """
 
     session_id: str
@@ -47,6 +51,9 @@ class Command:
     cwd: int
     wrapper: tuple[str, ...] = ()
     mute: bool = False
+    bounds: Bounds | None = None
+    rules: Ruleset | None = None
+    network: bool = True
 
     def encode(self) -> bytes:
         """As the reaper reads it.
@@ -56,7 +63,10 @@ class Command:
         """
         words = [*self.wrapper, *self.argv]
         marks = (MARK if self.wrapper else b"") + (MUTE if self.mute else b"")
-        fields = [f"{len(words)}{marks.decode()}", *words]
+        settings = [] if self.bounds is None else self.bounds.encode()
+        if not self.network:
+            settings.append("network=no")
+        fields = [f"{len(words)}{marks.decode()}{SETTINGS.decode()}{len(settings)}", *settings, *words]
         fields += [f"{name}={value}" for name, value in self.env.items()]
         try:
             encoded = [os.fsencode(field) for field in fields]
@@ -73,6 +83,11 @@ class Command:
         if execution:
             return ToolFailed("not_started", f"{self.argv[0]} cannot be started: {why}.")
         return HarnessFault("containment_unavailable", f"The sandbox could not be set up: {text}", boundary="sandbox")
+
+    def limits_met(self, names: Sequence[str]) -> dict[str, int]:
+        """What its supervisor named of `bounds`, as limits with their values."""
+        values = {} if self.bounds is None else self.bounds.values
+        return {LIMITS[name]: values[name] for name in names if name in values}
 
 
 class Tail:
@@ -117,6 +132,7 @@ class RunningCommand:
         self.settled = False
         self.reason = ""
         self.killed = 0
+        self.met: list[str] = []
         self.alive: tuple[int, ...] = ()
         self.tail = tail
         self.on_output = on_output
@@ -153,6 +169,7 @@ class RunningCommand:
         try:
             os.write(request, command.encode())
             fds = [self._far_control, self._far_status, self._far_output, command.cwd, request]
+            fds += [] if command.rules is None else [command.rules.fd]
             socket.send_fds(reaper, [b"R" + os.fsencode(command.session_id)], fds)
         finally:
             os.close(request)
@@ -160,11 +177,14 @@ class RunningCommand:
             self._close(fd)
 
     def order(self, text: str) -> None:
-        """Tell the supervisor, see `reaper.py`; it may be gone already."""
-        try:
-            os.write(self._control, text.encode())
-        except OSError:
-            return
+        """Tell the supervisor, see `reaper.py`; it may be gone already, and so may this."""
+        if self._control in self._fds:
+            with suppress(OSError):
+                os.write(self._control, text.encode())
+
+    def end(self, grace_ms: int) -> None:
+        """Have it ended as `ports.Sandbox.run` says of `on_start`."""
+        self.order(f"T{grace_ms}\n")
 
     @property
     def heard(self) -> bool:
@@ -214,6 +234,8 @@ class RunningCommand:
                 self.begun = False
             elif word == "failed":
                 self.start_error = int(rest[0])
+            elif word == "met":
+                self.met.append(rest[0])
             elif word == "refused":
                 self.refused = True
             else:

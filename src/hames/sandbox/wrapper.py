@@ -19,6 +19,9 @@ MARK = b"w"
 MUTE = b"m"
 """Stands there too, in a request whose command has nobody to hear its stderr."""
 
+SETTINGS = b"s"
+"""Stands behind these, with the number of fields that come before the arguments: limits, and rules of Landlock."""
+
 STATUS_FD = 3
 """Where bubblewrap tells its inner process (`child-pid`) and the end of the command (`exit-code`), one JSON object a
 line (bwrap(1), `--json-status-fd`). It closes it for the command."""

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import orjson
 
-from hames.core.artifacts import Content, separate
+from hames.core.artifacts import KEEPING, Content, separate
 from hames.core.commands import (
     Boundary,
     CancelTurn,
@@ -28,14 +28,17 @@ from hames.core.commands import (
     CutLog,
     Draft,
     EndTurn,
+    ExitProcess,
     KeyRecord,
     Known,
     OpenSession,
     Record,
     Reply,
     ResumeQueue,
+    StartProcess,
     StartTurn,
     SteerTurn,
+    StopProcess,
     SubmitTurn,
     UpdateSession,
     UpdateTurn,
@@ -146,7 +149,7 @@ def advance(head: Head, command: Command, known: Known, *, now: str) -> Step:
             draft = Draft(draft.type, data, draft.turn_id, draft.attempt)
             for content in apart:
                 contents.setdefault(content.digest, (state.seq + 1, content))
-        if draft.type == "tool.completed" and "artifact" in draft.data:
+        if draft.type in KEEPING and "artifact" in draft.data:
             named.setdefault(bytes.fromhex(draft.data["artifact"]["sha256"]), state.seq + 1)
         (event,), state = number(state, (draft,), now)
         row = next_row(state.session_id, event, chain, crc)
@@ -239,8 +242,10 @@ def weigh(command: Command) -> int:
             return 512 + sum(256 + _draft_bytes(draft) for draft in command.drafts)
         case UpdateSession() | CloseSession() | OpenSession() | CancelTurn() | ResumeQueue() | Boundary() | CutLog():
             return 512
-        case CompactContext():
+        case CompactContext() | StopProcess():
             return 512
+        case StartProcess() | ExitProcess():
+            return 512 + _text_bytes(command.data)
 
 
 def _draft_bytes(draft: Draft) -> int:

@@ -25,7 +25,7 @@ from hames.store.blobs import BlobFiles
 from hames.store.faults import Damage
 from hames.store.findings import Findings
 from hames.store.owners import Owners, new_owner_id
-from hames.store.schema import MOST_SESSIONS, PLAIN_SESSION_VERSION, SEQ_BITS, SESSION_VERSION, every, one
+from hames.store.schema import MOST_SESSIONS, SEQ_BITS, every, one, session_version
 from hames.store.session_check import COLUMNS, MOST_FENCE, SessionCheck, SessionRow, references_of
 from hames.store.snapshots import workspace_of
 from hames.store.transaction import Scene, Transaction
@@ -124,7 +124,7 @@ class Salvage:
         )
         assert trail.created is not None
         mac = rows.seal(self._key, trail.session_id, trail.seq, trail.chain, crc=trail.crc, state_digest=digest)
-        min_reader = SESSION_VERSION if rewriter.refers else PLAIN_SESSION_VERSION
+        min_reader = session_version(refers=rewriter.refers, has_processes=rewriter.has_processes)
         connection.execute(
             "update session set head = ?, chain = ?, crc = ?, mac = ?, state_digest = ?, title = ?, workspace = ?,"
             " fence = ?, owner = null, min_reader = ? where n = ?",
@@ -153,6 +153,7 @@ class _Rewriter:
         self._named = {sha256: facts for sha256, *facts in every(connection, select, (n,))}
         connection.execute("delete from blob_ref where session = ? and seq <> 0", (n,))
         self._first_turn: str | None = None
+        self.has_processes = False
 
     def amend(self, amends: Amends) -> None:
         """See `walk.Taker`."""
@@ -187,6 +188,7 @@ class _Rewriter:
             )
         if event.type == "turn.queued" and state.count == 1:
             self._first_turn = event.turn_id
+        self.has_processes = self.has_processes or event.type == "process.started"
         for reference in references_of(event):
             self.refers = True
             digest = bytes.fromhex(reference["sha256"])

@@ -33,12 +33,23 @@ MIN_READER: Final = 1
 MIN_WRITER: Final = 2
 """An older build would neither keep account of blobs nor leave the keys of deleted sessions alone."""
 
-SESSION_VERSION: Final = 2
+SESSION_VERSION: Final = 3
 """Raised with an event type that moves the lifecycle, or what stands in one: an older build serves such a session's
-bytes, no more. 2: texts may be references."""
+bytes, no more. 2: texts may be references. 3: background processes, which an older build would forget."""
+
+REFERRING_SESSION_VERSION: Final = 2
+"""Of a session whose lines hold references and tell of no process."""
 
 PLAIN_SESSION_VERSION: Final = 1
-"""Of a session whose lines hold no references: every build can fold it."""
+"""Of a session whose lines hold neither: every build can fold it."""
+
+
+def session_version(*, refers: bool, has_processes: bool) -> int:
+    """Of a session whose lines hold references, and tell of background processes, or not."""
+    if has_processes:
+        return SESSION_VERSION
+    return REFERRING_SESSION_VERSION if refers else PLAIN_SESSION_VERSION
+
 
 SEQ_BITS: Final = 40
 """An event's key is `session << 40 | seq`: one b-tree, clustered by session, 10^12 events in each of 8 million."""

@@ -12,14 +12,14 @@ import apsw
 import orjson
 
 from hames.archive.findings import FindingKind
-from hames.core.artifacts import all_references
+from hames.core.artifacts import KEEPING, all_references
 from hames.core.commands import KeyRecord
 from hames.core.records import record, replaced
 from hames.core.session import Event, key_record
 from hames.core.state import State, Turn, state_from_json, state_to_json, turn_from_json
 from hames.store import blob_rows, rows
 from hames.store.findings import Findings
-from hames.store.schema import PLAIN_SESSION_VERSION, SESSION_VERSION, one
+from hames.store.schema import SESSION_VERSION, one, session_version
 from hames.store.snapshots import matches, workspace_of
 from hames.store.walk import Amends, Trail, walk
 
@@ -71,6 +71,7 @@ class SessionCheck:
         self.last = 0
         self.counts = {"events": 0, "turns": 0, "keys": 0}
         self._refers = 0
+        self._has_processes = False
         self._made_turn: str | None = None
         self._first_turn: str | None = None
         self._amended = 0
@@ -169,6 +170,7 @@ class SessionCheck:
         at = f"event {event.seq}"
         if event.type == "turn.queued" and state.count == 1:
             self._first_turn = event.turn_id
+        self._has_processes = self._has_processes or event.type == "process.started"
         if event.type == "turn.started":
             if event.data["fence"] < self.fence_seen:
                 self._found.add("swapped", "an older attempt wrote behind a newer one", at=at)
@@ -271,7 +273,7 @@ class SessionCheck:
             found.add("edited", "its row has another title", at="head")
 
     def _look_at_rest(self) -> None:
-        if self.row.min_reader < (SESSION_VERSION if self._refers else PLAIN_SESSION_VERSION):
+        if self.row.min_reader < session_version(refers=self._refers > 0, has_processes=self._has_processes):
             self._found.add("edited", f"its row lets builds of version {self.row.min_reader} use it", at="head")
         if self._made_turn not in (None, self._first_turn):
             self._found.add("edited", "its row names another turn", at="idempotency key of event 1")
@@ -286,9 +288,9 @@ class SessionCheck:
 
 
 def references_of(event: Event) -> Iterator[Mapping[str, Any]]:
-    """What the session refers to from this event on: contents of its own, and what a tool kept before it."""
+    """What the session refers to from this event on: contents of its own, and what was kept before it."""
     yield from all_references(event.type, event.data)
-    if event.type == "tool.completed" and "artifact" in event.data:
+    if event.type in KEEPING and "artifact" in event.data:
         yield event.data["artifact"]
 
 

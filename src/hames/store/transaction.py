@@ -34,7 +34,7 @@ from hames.store.log import (
     moved,
 )
 from hames.store.owners import Owners
-from hames.store.schema import PLAIN_SESSION_VERSION, SEQ_BITS, SESSION_VERSION, one
+from hames.store.schema import PLAIN_SESSION_VERSION, REFERRING_SESSION_VERSION, SEQ_BITS, SESSION_VERSION, one
 from hames.store.snapshots import workspace_of
 
 ENDING: Final = (EndTurn, CancelTurn, CloseSession)
@@ -172,6 +172,8 @@ class Transaction:
             held = Held(self._new_session(session_id, command), step.head, b"", 0, None, self._epoch)
         if step.contents or step.named:
             self._keep(held.n, step)
+        if any(event.type == "process.started" for event in step.events):
+            self._needs_build(held.n, SESSION_VERSION)
         base = held.n << SEQ_BITS
         self._events += [(base + row.seq, row.digest[:DIGEST_BYTES], row.crc, row.line.decode()) for row in step.rows]
         for used in step.keys:
@@ -199,9 +201,10 @@ class Transaction:
     def _keep(self, n: int, step: Step) -> None:
         blob_rows.keep(self._connection, self._scene.blobs, n, step.contents.values(), now=self._now)
         blob_rows.name(self._connection, n, step.named)
-        self._connection.execute(
-            "update session set min_reader = ?1 where n = ?2 and min_reader < ?1", (SESSION_VERSION, n)
-        )
+        self._needs_build(n, REFERRING_SESSION_VERSION)
+
+    def _needs_build(self, n: int, version: int) -> None:
+        self._connection.execute("update session set min_reader = ?1 where n = ?2 and min_reader < ?1", (version, n))
 
     def keep_spooled(self, session_id: str, spool: FileSpool, *, media_type: str, name: str) -> Artifact:
         """As `Store.keep`."""

@@ -7,6 +7,12 @@ import re
 TRACES_PATH = "/v1/traces"
 """Added to an endpoint (https://opentelemetry.io/docs/specs/otlp/#otlphttp-request)."""
 
+_OF_A_CREDENTIAL = re.compile("auth|cookie|credential|dsn|key|password|secret|token", re.IGNORECASE)
+"""In the name of a header."""
+
+_LIKE_A_KEY = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z]).{16,}")
+"""A value under another name: some collectors take their key as that of a team. A name of a tenant is none."""
+
 TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 """A name of a header: RFC 9110, section 5.6.2."""
 
@@ -49,3 +55,17 @@ def headers_of(text: str) -> dict[str, str]:
             raise ValueError("must be `name=value`, several with commas between, with percent-encoded values")
         headers[name.lower()] = value
     return headers
+
+
+def secrets_of(text: str | None) -> tuple[str, ...]:
+    """What of `text`, a value of `telemetry.headers`, gives access: values, also without a `Bearer` before them."""
+    try:
+        headers = headers_of(text or "")
+    except ValueError:
+        return ()
+    values = [
+        value
+        for name, value in headers.items()
+        if _OF_A_CREDENTIAL.search(name) or _LIKE_A_KEY.fullmatch(value.rpartition(" ")[2])
+    ]
+    return tuple(dict.fromkeys(secret for value in values for secret in (value, value.rpartition(" ")[2]) if secret))

@@ -18,7 +18,7 @@ from hames.core.session import Event
 from hames.core.times import epoch_ms
 from hames.ports import Loaded, Owner, Store
 from hames.protocol.errors import HamesError
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import reread
 from hames.telemetry.otlp import Exporter
 from hames.telemetry.spans import EVENT_TYPES, Redact, SessionSpans
 
@@ -179,7 +179,7 @@ def _attributes(loaded: Loaded) -> dict[str, str | int]:
 
 
 def _events(lines: bytes) -> list[Event]:
-    return [Event.of(loads(b"{" + line + b"}")["event"]) for line in lines.splitlines()]
+    return [Event.of(reread(b"{" + line + b"}")["event"]) for line in lines.splitlines()]
 
 
 def _now_ms() -> int:

@@ -28,11 +28,13 @@ ALL: Final[frozenset[Family]] = frozenset(get_args(Family))
 
 @record
 class ToolSettings:
-    """What the operator configures of tools: see `config.SETTINGS`."""
+    """What the operator configures of tools: see `config.SETTINGS`. `background`: the session has the tool that looks
+    after what runs there."""
 
     private_addresses: bool = False
     search_key: str | None = None
     search_url: str | None = None
+    background: bool = True
 
 
 @record
@@ -63,6 +65,12 @@ def _list_dir(_settings: ToolSettings) -> Tool:
     from hames.tools.list_dir import ListDirTool
 
     return ListDirTool()
+
+
+def _process(_settings: ToolSettings) -> Tool:
+    from hames.tools.process import ProcessTool
+
+    return ProcessTool()
 
 
 def _read_many_files(_settings: ToolSettings) -> Tool:
@@ -104,9 +112,10 @@ TABLE: Final[Mapping[str, ToolRow]] = {
     "read": ToolRow(lambda _: ReadTool(), is_core=True),
     "write": ToolRow(lambda _: WriteTool(), is_core=True),
     "edit": ToolRow(lambda _: EditTool(), is_core=True),
-    "bash": ToolRow(lambda _: BashTool(), is_core=True),
+    "bash": ToolRow(lambda settings: BashTool(background=settings.background), is_core=True),
     "grep": ToolRow(lambda _: GrepTool(), is_core=True),
     "glob": ToolRow(lambda _: GlobTool(), is_core=True),
+    "process": ToolRow(_process),
     "apply_patch": ToolRow(_apply_patch, frozenset({"openai"})),
     "view_image": ToolRow(_view_image, frozenset({"openai"})),
     "list_dir": ToolRow(_list_dir, frozenset({"gemini"})),

@@ -10,12 +10,12 @@ from contextlib import closing
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from hames.core.artifacts import HANDLE
-from hames.core.bitmaps import Broken
+from hames.core.bitmaps import Animated, Broken
 from hames.core.conversation import ToolSpec
-from hames.core.images import HEADER_BYTES, Measured, check, measure
+from hames.core.images import HEADER_BYTES, Measured, measure
+from hames.image_proofs import prove
 from hames.ports import Effect, ToolContext, ToolImage, ToolOutcome
 from hames.protocol.errors import ToolFailed
 from hames.tools.clip import one_line, valid
@@ -84,7 +84,7 @@ async def show_image(file: Source, image: Measured, limits: Mapping[str, int]) -
     """The image that `file` holds.
 
     Raises:
-        ToolFailed: `image_too_large`, `broken_image`.
+        ToolFailed: `image_too_large`, `broken_image`, `animated_image`.
     """
     path = valid(file.path)
     what = f"{path}: {image.media_type}, {image.width} x {image.height} pixels, {file.size} bytes"
@@ -102,14 +102,15 @@ async def show_image(file: Source, image: Measured, limits: Mapping[str, int]) -
 
 
 async def check_image(data: bytes, image: Measured, what: str) -> None:
-    """Prove that the image, introduced as `what`, is whole.
+    """Prove that the image, introduced as `what`, is whole and stands still.
 
     Raises:
-        ToolFailed: `broken_image`.
+        ToolFailed: `broken_image`, `animated_image`.
     """
     try:
-        # A thread, since a large image takes a second; it holds nothing that a cancelled call would want back.
-        await anyio.to_thread.run_sync(check, data, image.media_type, abandon_on_cancel=True)
+        await prove(data, image.media_type)
+    except Animated as animated:
+        raise ToolFailed("animated_image", f"{what}. It cannot be shown: {animated}, with bash.") from animated
     except Broken as broken:
         message = f"{what}. It cannot be shown: {broken}. Get or make it anew, or mend it with bash."
         raise ToolFailed("broken_image", message) from broken

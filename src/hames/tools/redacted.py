@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from hames.core.redaction import MARK, RedactedStream, redact
-from hames.ports import FileChange, Spool, Tool, ToolContext, ToolOutcome
+from hames.core.state import Process
+from hames.ports import Background, FileChange, Spool, Tool, ToolContext, ToolOutcome, Wish
 from hames.protocol.errors import ToolFailed
 
 
@@ -46,6 +47,23 @@ class _RedactedSpool:
         return self._spool
 
 
+class _RedactedBackground:
+    """`background`, with `secret` taken out of what is started. Implements `ports.Background`."""
+
+    def __init__(self, background: Background, secret: str) -> None:
+        self._background = background
+        self._secret = secret
+        self.all = background.all
+        self.read = background.read
+        self.stop = background.stop
+
+    async def start(self, wish: Wish) -> Process:
+        """See `Background.start`."""
+        screen = RedactedStream(self._secret.encode(), MARK.encode())
+        screened = replace(wish, command=redact(wish.command, self._secret), screens=(*wish.screens, screen))
+        return await self._background.start(screened)
+
+
 class RedactedTool:
     """`tool`, with `secret` taken out of its summary, live output, outcome and failures. Implements `ports.Tool`."""
 
@@ -73,8 +91,10 @@ class RedactedTool:
 
         make = context.spool
         spool = None if make is None else lambda: _RedactedSpool(make(), self._secret)
+        background = None if context.background is None else _RedactedBackground(context.background, self._secret)
+        screened = replace(context, emit=emit, spool=spool, background=background)
         try:
-            outcome = await self._tool.run(arguments, replace(context, emit=emit, spool=spool))
+            outcome = await self._tool.run(arguments, screened)
         except ToolFailed as failed:
             raise ToolFailed(failed.kind, self._shown(failed.message), **self._shown(failed.details)) from failed
         finally:

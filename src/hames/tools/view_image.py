@@ -44,7 +44,7 @@ class ViewImageTool:
         """Show it.
 
         Raises:
-            ToolFailed: no such file, no image of these types, broken, or too large.
+            ToolFailed: no such file, no image of these types, broken, an animation, or too large.
         """
         with closing(context.sandbox.open(arguments["path"])) as file:
             source = FileSource(file)

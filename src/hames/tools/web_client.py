@@ -19,6 +19,7 @@ from urllib.parse import urljoin
 import anyio
 
 from hames import __version__
+from hames.connecting import Connecting
 from hames.core.records import record
 from hames.protocol.errors import ToolFailed
 from hames.tools.web_address import is_public
@@ -103,11 +104,12 @@ class WebClient:
         timeout = httpx.Timeout(None, connect=CONNECT_S)
         async with httpx.AsyncClient(verify=verify, trust_env=False, timeout=timeout) as client:
             for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+                connecting = Connecting()
                 request = client.build_request(
                     "GET",
                     url.copy_with(host=address),
                     headers={"host": url.netloc.decode("ascii"), **_headers(), **headers},
-                    extensions={"sni_hostname": url.raw_host.decode("ascii")},
+                    extensions={"sni_hostname": url.raw_host.decode("ascii"), "trace": connecting.step},
                 )
                 try:
                     response = await client.send(request, stream=True)
@@ -117,6 +119,8 @@ class WebClient:
                     if left and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
                         continue
                     raise _translated(error) from error
+                finally:
+                    await connecting.aclose()
         raise ToolFailed("not_resolved", "The name of the host leads to no address.")
 
     async def _addresses(self, url: httpx.URL) -> Sequence[str]:

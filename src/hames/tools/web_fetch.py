@@ -64,7 +64,7 @@ class WebFetchTool:
 
         Raises:
             ToolFailed: see `WebClient.get`; `http_status`, `unsupported_type`, `image_too_large`, `broken_image`,
-                `offset_past_end`.
+                `animated_image`, `offset_past_end`.
         """
         limits = context.limits
         answer = await self._client.get(

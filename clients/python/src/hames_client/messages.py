@@ -161,7 +161,7 @@ class ContextReplaced(TypedDict):
     """Who asked."""
     keptFrom: int
     kept: list[int]
-    """Events at which messages of people stand that stay, word for word."""
+    """Events before it at which people's messages entered that stay, word for word, and marked as earlier ones."""
     readFrom: int
     """The first event that the rest of the conversation is told from."""
     summary: NotRequired[str | Reference]
@@ -384,8 +384,10 @@ class LimitInfo(TypedDict):
     default: int
     minimum: int
     maximum: int
-    scope: Literal["turn", "tool", "model", "server"]
-    """`turn`: a session and a turn may set it; the others belong to the configuration."""
+    scope: Literal["turn", "session", "tool", "model", "server"]
+    """`turn`: a session and a turn may set it; `session`: a session may set a lower one; the others belong to the
+    configuration.
+    """
     meaning: str
 
 
@@ -477,10 +479,16 @@ class ModelRequested(TypedDict):
     model: str
     requestDigest: str
     messages: int
+    estimatedTokens: NotRequired[int]
+    """Before it is corrected by what the provider counted of the request before; absent of a summary."""
     purpose: NotRequired[Literal["summary"]]
     """`summary`: its answer stands in the place of messages that are left out; see `context.replaced`."""
     trigger: NotRequired[Literal["threshold", "overflow", "request"]]
     """Of a summary: what made it necessary, as in `context.replaced`."""
+    afterText: NotRequired[bool]
+    """Beside the trigger `overflow`: an answer had begun to come when the request was found too long, so it counts
+    for `limits.costMicros`.
+    """
     costAtMost: NotRequired[Money]
     """Of a turn with `limits.costMicros`: the most that this try can cost, where that is known."""
 
@@ -559,6 +567,115 @@ class Previous(TypedDict):
     reason: Literal["owner_lost", "cancel_requested", "calls_with_unknown_effect", "caller_asked", "deadline"]
 
 
+class Process(TypedDict):
+    """A background process as it stands, and how it ended, as `process.exited` told."""
+
+    processId: str
+    name: NotRequired[str]
+    """What the model calls it: no two that run in a session have one name."""
+    status: Literal["running", "stopping", "exited"]
+    runner: Literal["local", "remote", "none"]
+    """Who runs it: this server, another one, or nobody. One that is `running` with nobody has ended with its server;
+    who runs the session next says so.
+    """
+    command: str
+    """In one line of at most 200 characters."""
+    turnId: str
+    """The turn that started it."""
+    callId: str
+    startedAt: str
+    stopRequested: NotRequired[StopRequest]
+    outputBytes: int
+    """Written so far, of which the newest `limits.processOutputBytes` are kept."""
+    endedAt: NotRequired[str]
+    why: NotRequired[
+        Literal["exited", "stopped", "session_closed", "limit", "cancelled", "not_started", "owner_left", "owner_died"]
+    ]
+    exitCode: NotRequired[int]
+    signal: NotRequired[int]
+    killed: NotRequired[int]
+    met: NotRequired[dict[str, int]]
+    artifact: NotRequired[Reference]
+    """Its output: the newest bytes, where it wrote more than is kept."""
+    error: NotRequired[dict[str, Any]]
+    mayStillRun: NotRequired[list[int]]
+
+
+class ProcessExited(TypedDict):
+    """Nothing of a background process runs any more, nor of what it started."""
+
+    processId: str
+    why: Literal["exited", "stopped", "session_closed", "limit", "cancelled", "not_started", "owner_left", "owner_died"]
+    exitCode: NotRequired[int]
+    """Absent where a signal ended it, and where nobody saw how it ended."""
+    signal: NotRequired[int]
+    killed: NotRequired[int]
+    """Processes that outlived it and were killed."""
+    met: NotRequired[dict[str, int]]
+    """Limits of commands that it is known to have run into, with their values."""
+    outputBytes: int
+    """Written in all."""
+    artifact: NotRequired[Reference]
+    """Its output: the newest bytes, where it wrote more than is kept. Absent where there is none."""
+    error: NotRequired[dict[str, Any]]
+    """Of `not_started`, and of an end that our own fault caused: `{kind, message}`."""
+    mayStillRun: NotRequired[list[int]]
+    """Pids that could not be ended: the only exit that is not preceded by proof."""
+    originTurnId: str
+    """The turn that started it."""
+
+
+class ProcessListResult(TypedDict):
+    """Those that ended stand behind those that run, the newest last."""
+
+    processes: list[Process]
+    cursor: str
+
+
+class ProcessReadResult(TypedDict):
+    """A piece: `text` or `data`, as it was asked for; the process as it stood when it was read."""
+
+    process: Process
+    text: NotRequired[str]
+    data: NotRequired[str]
+    offset: int
+    """Where the piece begins."""
+    skippedBytes: int
+    """Between the `offset` that was asked for and this one: not kept any more."""
+    nextOffset: int
+    """Where the next piece begins."""
+    hasMore: bool
+    """There is more now. Without it, more comes only from a process that runs."""
+
+
+class ProcessStarted(TypedDict):
+    """A background process is about to run: durable before it does. It is the session's: its turn ends without it."""
+
+    processId: str
+    name: NotRequired[str]
+    command: str
+    """In one line of at most 200 characters."""
+    callId: str
+    lifetimeMs: int
+    """After which it is stopped."""
+    reaper: NotRequired[Reaper]
+
+
+class ProcessStopRequested(TypedDict):
+    """Somebody wants a background process to end, or the session to close, which waits for its end."""
+
+    processId: str
+    by: By
+    cause: Literal["client", "session_closed"]
+
+
+class ProcessStopResult(TypedDict):
+    """The process as it then stands."""
+
+    process: Process
+    cursor: str
+
+
 class Queue(TypedDict):
     """Turns that wait in a session."""
 
@@ -597,6 +714,15 @@ class RateCard(TypedDict):
     digest: str
 
 
+class Reaper(TypedDict):
+    """Where the server that runs a process has the small process that ends it: who takes the session over asks it."""
+
+    pid: int
+    startTime: int
+    """In clock ticks since boot: a pid alone may be given to another."""
+    socket: str
+
+
 class Reference(TypedDict):
     """Content that is kept apart: a text of more than 16 KiB, an image, a whole tool output. Read it with
     `artifact/read`.
@@ -616,8 +742,9 @@ class Repair(TypedDict):
     code: str
     """`signed_parts`: answers whose parts only another provider or model understands; their text and calls are sent.
     `images`: images beyond `limits.requestImages` or `limits.requestImageBytes`; a note stands in their place.
-    `content_lost`: contents that a repair of the store did not find; what is left and a note stand in their
-    place. Later versions may add codes.
+    `images_not_taken`: images that the model, its vendor or, of an animation, any model refuses; a note stands in
+    the place of each, and a model that takes them is shown them. `content_lost`: contents that a repair of the
+    store did not find; what is left and a note stand in their place. Later versions may add codes.
     """
     count: int
     artifacts: NotRequired[list[str]]
@@ -708,7 +835,9 @@ class SessionClosed(TypedDict):
 
 class SessionCompactResult(TypedDict):
     """When the context is made shorter: before the next model request, which a turn that runs or the next one makes.
-    `context.replaced` or `context.kept` tells what came of it.
+    The summary is a request of its own to the session's model, with usage of its own. `context.replaced` tells
+    what gave way to it and what stayed, `context.kept` why nothing did. Asked for again before that, it is one
+    wish. The log keeps everything: see concepts.md.
     """
 
     effective: Literal["nextRequest"]
@@ -856,6 +985,14 @@ class StepStarted(TypedDict):
     step: int
     fallback: NotRequired[bool]
     """The last request at the step limit: its tools may not be called, and calls in the answer are left out."""
+
+
+class StopRequest(TypedDict):
+    """Who wants a background process to end."""
+
+    by: By
+    at: str
+    cause: Literal["client", "session_closed"]
 
 
 class StoreInfo(TypedDict):
@@ -1140,7 +1277,12 @@ class UsageRecorded(TypedDict):
         ]
     ]
     costAtMost: NotRequired[Money]
-    """Beside a `costReason`, of a turn with `limits.costMicros`: the most that it can have cost, if that is known."""
+    """Of a turn with `limits.costMicros`: the most that it can have cost, if that is known, and the cost is not:
+    beside a `costReason`, a report that is `partial`, and counters that cannot be of the answer that came. It
+    counts for the limit in the place of `cost`.
+    """
+    partial: NotRequired[bool]
+    """The answer was cut, and its provider reports while it answers: what is reported may be of a part."""
 
 
 class UsageResult(TypedDict):

@@ -15,6 +15,7 @@ REPEATABLE: Final = frozenset(
         "session/export", "session/delete",
         "turn/get", "turn/list", "turn/wait", "events/read", "events/subscribe", "usage/get", "models/list",
         "tools/list", "rpc.discover", "artifact/list", "artifact/read",
+        "process/list", "process/read", "process/stop",
     }
 )  # fmt: skip
 """Doing these twice is the same as doing them once. Others need an idempotency key, a cancel a `turnId`."""

@@ -182,6 +182,27 @@ class Session:
             m.ArtifactReadResult, "artifact/read", artifact=artifact, encoding=encoding, offset=offset, length=length
         )
 
+    async def list_processes(self) -> m.ProcessListResult:
+        """The background processes that run, and the newest of those that ended: `{processes, cursor}`."""
+        return await self._call(m.ProcessListResult, "process/list")
+
+    async def read_process(
+        self,
+        process_id: str,
+        *,
+        encoding: Literal["utf-8", "base64"] | None = None,
+        offset: int | None = None,
+        length: int | None = None,
+        wait_ms: int | None = None,
+    ) -> m.ProcessReadResult:
+        """What one wrote, from a byte on: `{process, text or data, offset, skippedBytes, nextOffset, hasMore}`."""
+        wish = {"encoding": encoding, "offset": offset, "length": length, "waitMs": wait_ms}
+        return await self._call(m.ProcessReadResult, "process/read", processId=process_id, **wish)
+
+    async def stop_process(self, process_id: str, *, timeout_ms: int | None = None) -> m.ProcessStopResult:
+        """End one and all that it started; returns when nothing of it runs, or after `timeout_ms`."""
+        return await self._call(m.ProcessStopResult, "process/stop", processId=process_id, timeoutMs=timeout_ms)
+
     async def text(self, value: str | m.Reference) -> str:
         """A member of an event that may be a reference, as its whole text."""
         if isinstance(value, str):

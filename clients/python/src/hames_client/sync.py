@@ -13,6 +13,7 @@ Rule 3: a method is a row that names the method it stands for: signatures and ty
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
@@ -190,6 +191,9 @@ class SyncSession(Facade[Session]):
     usage = Blocking(Session.usage)
     list_artifacts = Blocking(Session.list_artifacts)
     read_artifact = Blocking(Session.read_artifact)
+    list_processes = Blocking(Session.list_processes)
+    read_process = Blocking(Session.read_process)
+    stop_process = Blocking(Session.stop_process)
     text = Blocking(Session.text)
     content = Blocking(Session.content)
     close = Blocking(Session.close)
@@ -233,7 +237,9 @@ def without_async(
     """`connect` with the same parameters, for `with`: its event loop runs in a thread of its own as long as the
     block."""
 
-    @wraps(connect)
+    name = f"{connect.__name__}_sync"
+    signature = inspect.signature(connect)
+
     @contextmanager
     def opened(*args: P.args, **kwargs: P.kwargs) -> Iterator[SyncClient]:
         with start_blocking_portal(name="hames-client") as portal:
@@ -243,7 +249,17 @@ def without_async(
             portal.call(closing.set)
             ended.result()
 
-    return opened
+    @wraps(connect)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[SyncClient]:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            # Its caller typed another name than that of what would complain of it.
+            raise TypeError(f"{name}() {error}") from None
+        return opened(*args, **kwargs)
+
+    checked.__name__ = checked.__qualname__ = name
+    return checked
 
 
 spawn_sync = without_async(HamesClient.spawn)

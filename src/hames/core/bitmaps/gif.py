@@ -1,11 +1,11 @@
-"""GIF (89a): every block to the trailer, and of every frame the codes, which stand for exactly its pixels."""
+"""GIF (89a): every block to the trailer, and of its one frame the codes, which stand for exactly its pixels."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-from hames.core.bitmaps import Broken
+from hames.core.bitmaps import Animated, Broken
 
 _MOST_CODES: Final = 4096
 _CONTROL: Final = 0xF9
@@ -31,11 +31,28 @@ def check(data: bytes) -> None:
         if kind == 0x21:
             at = _extension(data, at)
         elif kind == 0x2C:
+            if frames:
+                raise Animated
             at = _frame(data, at, (width, height, flags))
             frames += 1
         else:
             raise Broken("it has a block that is not of GIF")
     raise Broken("it ends before its trailer")
+
+
+def is_animated(data: bytes) -> bool:
+    """Whether `data`, a GIF, has more than one frame; of a broken one, as far as it can be followed."""
+    if len(data) < 13:
+        return False
+    at, frames = 13 + _table_bytes(data[10]), 0
+    try:
+        while data[at] in (0x21, 0x2C) and frames < 2:
+            is_frame = data[at] == 0x2C
+            _, at = _blocks(data, at + 11 + _table_bytes(data[at + 9]) if is_frame else at + 2)
+            frames += is_frame
+    except (IndexError, Broken):
+        pass
+    return frames > 1
 
 
 def _table_bytes(flags: int) -> int:

@@ -1,13 +1,16 @@
-"""PNG (W3C, third edition): every chunk by its checksum, and the pixels inflated to exactly what the header names."""
+"""PNG (W3C, third edition): every chunk by its checksum and by its place, and the pixels inflated to exactly what the
+header names."""
 
 from __future__ import annotations
 
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from hames.core.bitmaps import Broken
+from hames.core.bitmaps.png_chunks import Beside, Shape
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
@@ -21,9 +24,8 @@ _SAMPLES: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PASSES: Final = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 """Of Adam7: the first column and row, and the steps between them (8.2)."""
 
-_COMPRESSED: Final = (b"zTXt", b"iTXt", b"iCCP")
-TEXT_BYTES: Final = 2**20
-"""Of compressed text or of a colour profile: beyond it decoders take the image for a bomb."""
+MOST_BYTES: Final = 2**29
+"""Of pixels, inflated: as many as 8000 x 8000 of them have, the most that vendors take, of 64 bits each."""
 
 
 def check(data: bytes) -> None:
@@ -75,58 +77,48 @@ def _header(body: bytes) -> _Image:
     if interlace:
         sizes = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in _PASSES]
     rows = [((wide * bits + 7) // 8 + 1, high) for wide, high in sizes if wide > 0 and high > 0]
-    return _Image(colour, _Pixels(rows))
-
-
-def _compressed(name: bytes, body: bytes) -> None:
-    """See 11.3.3: a keyword, NUL, a method of compression, which is 0."""
-    keyword, _, rest = body.partition(b"\0")
-    if name == b"iTXt":
-        if rest[:1] == b"\0":
-            return
-        # The flag of compression, its method, the language and the translated keyword.
-        rest = rest[1:2] + b"\0".join(rest[2:].split(b"\0", 2)[2:])
-    packed = zlib.decompressobj()
-    try:
-        packed.decompress(rest[1:], TEXT_BYTES)
-    except zlib.error:
-        raise Broken(f"{name.decode()} cannot be inflated") from None
-    if not keyword or rest[:1] != b"\0" or not packed.eof:
-        raise Broken(f"{name.decode()} is not whole, or larger than {TEXT_BYTES} bytes")
+    if sum(wide * high for wide, high in rows) > MOST_BYTES:
+        raise Broken(f"its pixels take more than {MOST_BYTES} bytes")
+    return _Image(Shape(colour, depth), _Pixels(rows))
 
 
 class _Image:
     """What the chunks between the header and the end have said."""
 
-    def __init__(self, colour: int, pixels: _Pixels) -> None:
+    def __init__(self, shape: Shape, pixels: _Pixels) -> None:
         self.pixels = pixels
-        self._colour = colour
-        self._seen: set[bytes] = set()
+        self._shape = shape
+        self._beside = Beside()
+        self._palette = False
         self._last = b""
+        self._begun = False
 
     def take(self, name: bytes, body: bytes) -> None:
         """One more chunk."""
         if name == b"PLTE":
-            self._check_palette(body)
+            self._take_palette(body)
         elif name == b"IDAT":
             self._check_order()
+            self._begun = True
             self.pixels.feed(body)
         elif not name[0] & 0x20:
             raise Broken("it has a critical chunk that is not of PNG")
-        elif name in _COMPRESSED:
-            _compressed(name, body)
-        self._seen.add(name)
+        else:
+            self._beside.take(name, body, self._shape, palette=self._palette, pixels=self._begun)
         self._last = name
 
-    def _check_palette(self, body: bytes) -> None:
-        late = self._seen & {b"PLTE", b"IDAT"}
-        if self._colour in (0, 4) or late or len(body) % 3 or not 3 <= len(body) <= 768:
+    def _take_palette(self, body: bytes) -> None:
+        colour, late = self._shape.colour, self._palette or self._begun
+        if colour in (0, 4) or late or len(body) % 3 or not 3 <= len(body) <= 768:
             raise Broken("its palette is in the wrong place, or of a wrong size")
+        self._beside.end_before_palette()
+        self._palette = True
+        self._shape = replace(self._shape, colours=len(body) // 3)
 
     def _check_order(self) -> None:
-        if self._last != b"IDAT" and b"IDAT" in self._seen:
+        if self._last != b"IDAT" and self._begun:
             raise Broken("its IDAT chunks do not follow each other")
-        if self._colour == 3 and b"PLTE" not in self._seen:
+        if self._shape.colour == 3 and not self._palette:
             raise Broken("its palette is missing")
 
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from hames.core.bitmaps import Broken
+from hames.core.bitmaps import Animated, Broken
 
 _ANIMATED: Final = 0x02
 _FLAGS: Final = 0x3E
@@ -25,7 +25,7 @@ def check(data: bytes) -> None:
         raise Broken("it has no WebP signature")
     if int.from_bytes(data[4:8], "little") + 8 != len(data):
         raise Broken("its size is not what it says")
-    chunks = list(_chunks(data, 12, len(data)))
+    chunks = list(_chunks(data))
     if chunks and chunks[0][0] in _PICTURES:
         _picture(chunks[0])
         return
@@ -34,12 +34,13 @@ def check(data: bytes) -> None:
         raise Broken("its first chunk holds no picture, and no header that is of WebP")
     canvas = (int.from_bytes(header[4:7], "little") + 1, int.from_bytes(header[7:10], "little") + 1)
     if header[0] & _ANIMATED:
-        _animation(chunks[1:], canvas)
-    elif _still(chunks[1:]) != canvas:
+        raise Animated
+    if _still(chunks[1:]) != canvas:
         raise Broken("its picture is not of the size of its canvas")
 
 
-def _chunks(data: bytes, at: int, end: int) -> Iterator[Chunk]:
+def _chunks(data: bytes) -> Iterator[Chunk]:
+    at, end = 12, len(data)
     while at < end:
         if at + 8 > end:
             raise Broken("a chunk goes beyond its end")
@@ -71,22 +72,6 @@ def _transparency(body: bytes, pixels: int) -> None:
         raise Broken("its transparency has a header that is not of WebP")
     if body[0] & 3 == 0 and len(body) - 1 < pixels:
         raise Broken("its transparency ends too early")
-
-
-def _animation(chunks: list[Chunk], canvas: tuple[int, int]) -> None:
-    frames = [body for name, body in chunks if name == b"ANMF"]
-    if not frames or [len(body) for name, body in chunks if name == b"ANIM"] != [6]:
-        raise Broken("it is an animation without frames or without a header")
-    for body in frames:
-        if len(body) < 16:
-            raise Broken("a frame ends within its header")
-        left, top, width, height = (int.from_bytes(body[at : at + 3], "little") for at in (0, 3, 6, 9))
-        size = (width + 1, height + 1)
-        if 2 * left + size[0] > canvas[0] or 2 * top + size[1] > canvas[1]:
-            raise Broken("a frame goes beyond the canvas")
-        inner = list(_chunks(body, 16, len(body)))
-        if _still(inner) != size or inner[0][0] not in (b"ALPH", *_PICTURES):
-            raise Broken("a frame is not of the size that it says, or does not begin with its picture")
 
 
 def _picture(chunk: Chunk) -> tuple[int, int]:

@@ -46,6 +46,9 @@ HANDLERS: Mapping[str, str] = {
     "events/unsubscribe": "events",
     "artifact/list": "artifact",
     "artifact/read": "artifact",
+    "process/list": "process",
+    "process/read": "process",
+    "process/stop": "process",
 }
 
 

@@ -8,7 +8,7 @@ import anyio
 
 from hames.engine.ids import new_id
 from hames.protocol.errors import InvalidParams, Refused
-from hames.protocol.jsontext import loads
+from hames.protocol.jsontext import reread
 from hames.server.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def _read(call: Call, service: Service) -> dict[str, Any]:
             types=params.get("types"),
         )
         await call.connection.answered(params["sessionId"])
-        events = [loads(b"{" + line + b"}") for line in page.lines.splitlines()]
+        events = [reread(b"{" + line + b"}") for line in page.lines.splitlines()]
     more = bool(events) and events[0]["event"]["seq"] > 1 if "before" in params else page.more
     return {
         "events": events,

@@ -59,6 +59,7 @@ async def capabilities_describe(call: Call) -> dict[str, Any]:
             "compaction": True,
             "artifacts": True,
             "images": True,
+            "processes": True,
             "mcp": False,
         },
         **call.host.about_parts(),

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from hames.core.commands import CompactContext, SubmitTurn
 from hames.core.digests import content_digest
+from hames.core.limits import SESSION_LIMITS
 from hames.core.session import Event
 from hames.core.usage import usage_total
 from hames.core.views import ITEM_TYPES, item_view, queue_view, session_view, turn_view
 from hames.engine.ids import new_id
 from hames.engine.service import fresh_session_id, owner_view
 from hames.protocol.errors import InvalidParams, Refused
-from hames.protocol.jsontext import dumps, loads
+from hames.protocol.jsontext import dumps, reread
 from hames.server.handlers.events import subscribe
 from hames.server.handlers.fitting import VIEW_ITEMS_BYTES, VIEW_TURNS_BYTES, fitting
 from hames.server.handlers.slots import bounded, check_input
-from hames.server.handlers.turn import check_size, check_turn_limits, view
+from hames.server.handlers.turn import check_limits, check_size, view
 from hames.server.subscriptions import DELETED
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ async def session_create(call: Call) -> dict[str, Any]:
     check_size(params, call.host.limits)
     bounded(call.host.limits, "instructionsBytes", "instructions", len(dumps(params.get("instructions", ""))))
     check_size(params.get("turn", {}), call.host.limits)
-    check_turn_limits(params.get("limits", {}), {}, what="server")
+    ceiling = {name: call.host.limits[name] for name in SESSION_LIMITS}
+    check_limits(params.get("limits", {}), ceiling, what="server")
     first = await _first_turn(call, params)
     committed = await service.create(
         params, session_id=session_id, digest=content_digest(params), by=call.by, turn=first
@@ -76,7 +78,7 @@ async def _first_turn(call: Call, params: dict[str, Any]) -> SubmitTurn | None:
         input=await check_input(wish["input"], call.host.limits, "turn.input"),
         digest=content_digest(wish),
         by=call.by,
-        limits=check_turn_limits(wish.get("limits", {}), ceiling, what="session"),
+        limits=check_limits(wish.get("limits", {}), ceiling, what="session"),
         instructions=wish.get("instructions"),
         meta=params.get("_meta"),
         repaired=call.repaired,
@@ -160,7 +162,7 @@ async def _item_lines(
     if before is None:
         # A cursor is exclusive: the head's own event stands behind the page.
         lines += (await read(after=page.cursor)).lines.splitlines()
-    newest = [loads(b"{" + line + b"}") for line in lines[-limit:]]
+    newest = [reread(b"{" + line + b"}") for line in lines[-limit:]]
     shown = fitting(newest[::-1], VIEW_ITEMS_BYTES)[::-1]
     return shown, len(shown) == limit or len(shown) < len(lines)
 

@@ -7,10 +7,9 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import anyio.to_thread
-
-from hames.core.bitmaps import Broken
-from hames.core.images import check, measure
+from hames.core.bitmaps import Animated, Broken
+from hames.core.images import measure
+from hames.image_proofs import prove
 from hames.protocol.errors import InvalidParams, Refused
 
 
@@ -20,7 +19,7 @@ async def check_input(
     """Slots as they are admitted, `data` of images as bytes; `path` names the member.
 
     Raises:
-        InvalidParams: nothing in them; an image that is none, or is broken.
+        InvalidParams: nothing in them; an image that is none, is broken, or is an animation.
         Refused: `limit_exceeded`: an image is too large.
     """
     if not any(slot["type"] == "image" or slot["text"].strip() for slot in slots):
@@ -29,20 +28,19 @@ async def check_input(
         _image(slot, limits, f"{path}[{place}]") if slot["type"] == "image" else slot
         for place, slot in enumerate(slots)
     )
-    if any(slot["type"] == "image" for slot in admitted):
-        # A thread, since a large image takes a second; it holds nothing that whoever left would want back.
-        await anyio.to_thread.run_sync(_check_whole, admitted, path, abandon_on_cancel=True)
+    for place, slot in enumerate(admitted):
+        if slot["type"] == "image":
+            await _check_whole(slot, f"{path}[{place}].data")
     return admitted
 
 
-def _check_whole(slots: Sequence[Mapping[str, Any]], path: str) -> None:
-    for place, slot in enumerate(slots):
-        if slot["type"] != "image":
-            continue
-        try:
-            check(slot["data"], slot["mediaType"])
-        except Broken as broken:
-            raise InvalidParams(f"{path}[{place}].data", f"must be a whole image; {broken}") from None
+async def _check_whole(slot: Mapping[str, Any], path: str) -> None:
+    try:
+        await prove(slot["data"], slot["mediaType"])
+    except Animated as animated:
+        raise InvalidParams(path, f"must be a picture that stands still; {animated}") from None
+    except Broken as broken:
+        raise InvalidParams(path, f"must be a whole image; {broken}") from None
 
 
 def _image(slot: Mapping[str, Any], limits: Mapping[str, int], path: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ import anyio
 
 from hames.core.commands import CancelTurn, SteerTurn, SubmitTurn, UpdateTurn
 from hames.core.digests import content_digest
-from hames.core.limits import TURN_LIMITS, check_limit
+from hames.core.limits import LIMITS, check_limit
 from hames.core.state import Turn
 from hames.core.views import queue_view, turn_view
 from hames.engine.ids import new_id
@@ -45,14 +45,14 @@ def check_size(params: Mapping[str, Any], limits: Mapping[str, int]) -> None:
             bounded(limits, "metadataBytes", member, len(dumps(params[member])))
 
 
-def check_turn_limits(wish: dict[str, Any], ceiling: Mapping[str, Any], *, what: str) -> dict[str, Any]:
+def check_limits(wish: dict[str, Any], ceiling: Mapping[str, Any], *, what: str) -> dict[str, Any]:
     """Limits that a caller may ask for: within the table, and not above `ceiling` where that names one.
 
     Raises:
         InvalidParams: naming the limit.
     """
     for name, value in wish.items():
-        if name not in TURN_LIMITS:
+        if name not in LIMITS:
             continue
         try:
             check_limit(name, value)
@@ -78,7 +78,7 @@ async def turn_submit(call: Call) -> dict[str, Any]:
         delivery=params.get("delivery", "queue"),
         key=params.get("idempotencyKey"),
         resume_queue=params.get("resumeQueue", False),
-        limits=check_turn_limits(params.get("limits", {}), snapshot["limits"], what="session"),
+        limits=check_limits(params.get("limits", {}), snapshot["limits"], what="session"),
         instructions=params.get("instructions"),
         meta=params.get("_meta"),
         queue_limit=call.host.limits["queueLength"],
