@@ -85,6 +85,8 @@ def valid_params(method: str, shared: Shared) -> dict[str, Any]:
             return turn
         case "artifact/read":
             return {"sessionId": "s1", "artifact": "a1"}
+        case "process/read" | "process/stop":
+            return {"sessionId": "s1", "processId": "p1"}
         case "events/unsubscribe":
             return {"subscriptionId": "u1"}
         case _ if "sessionId" in _schema(method).get("properties", {}):

@@ -57,12 +57,12 @@ def test_documents_from_the_root_of_the_checkout_down_are_in_every_request(
     start: Start, workspace: Path, fake: FakeProvider
 ) -> None:
     inner = checkout(workspace)
-    server = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "3000"})
+    server = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "2000"})
     session_id = server.create(workspace, cwd=str(inner))
     for _ in range(6):
         server.finish(session_id, server.submit(session_id, "word " * 400))
     server.stop()
-    other = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "3000"})
+    other = start(env={"HAMES_LIMIT_CONTEXT_TOKENS": "2000"})
     other.call("session/resume", sessionId=session_id)
     other.finish(session_id, other.submit(session_id, "and now?"))
 

@@ -8,7 +8,9 @@ by the next process that looks.
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -32,6 +34,10 @@ _EVENT_FILES = {
     (2, "pids"): ("pids.events", b"max"),
 }
 """Where the kernel counts how often a limit was met, and under which word."""
+
+
+_PAUSES_S = (0.001, 0.002, 0.005, 0.01)
+"""Between tries to remove a group: for a moment the kernel still counts what has ended."""
 
 
 class Place:
@@ -106,8 +112,7 @@ class Group:
 
     def remove(self) -> None:
         """Take it away, if nothing is in it."""
-        with suppress(OSError):
-            os.rmdir(self.path)
+        _remove(self.path)
 
 
 def enter(path: str) -> None:
@@ -154,8 +159,19 @@ def sweep(place: Place, *, own: bool = False) -> None:
             pid = name.removeprefix(PREFIX).partition("-")[0]
             gone = pid == str(os.getpid()) if own else not os.path.exists(f"/proc/{pid}")
             if name.startswith(PREFIX) and gone:
-                with suppress(OSError):
-                    os.rmdir(f"{place.directory}/{name}")
+                _remove(f"{place.directory}/{name}")
+
+
+def _remove(path: str) -> None:
+    for pause_s in (*_PAUSES_S, 0.0):
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                return
+            time.sleep(pause_s)
+        else:
+            return
 
 
 def candidates(

@@ -190,6 +190,21 @@ class Reaper:
         else:
             self.spare = (pid, near)
 
+    def dismiss_spare(self) -> None:
+        """End the supervisor that waits: its groups go with it."""
+        if self.spare is None:
+            return
+        (pid, channel), self.spare = self.spare, None
+        channel.close()
+        end = time.monotonic() + self.reap_s
+        with suppress(ChildProcessError):
+            while os.waitpid(pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() > end:
+                    # Something stopped it.
+                    os.kill(pid, signal.SIGKILL)
+                    end = float("inf")
+                time.sleep(0.001)
+
     def spare_pid(self) -> int:
         """The supervisor that waits for a command, 0 when there is none."""
         return 0 if self.spare is None else self.spare[0]
@@ -309,6 +324,7 @@ def main(arguments: list[str]) -> None:
     gc.disable()
     gc.freeze()
     reaper.run()
+    reaper.dismiss_spare()
     for place in reaper.places or ():
         groups.sweep(place, own=True)
     with suppress(OSError):
