@@ -44,9 +44,11 @@ def make_host(
     home: Path | None = None,
     transport: str = "stdio",
     framing: str = "auto",
+    guest: bool = False,
 ) -> Host:
     """The parts of a process, none of them opened. With `transport` `memory` the process is that of a program which
-    embeds Hames: nothing of it is tuned."""
+    embeds Hames: nothing of it is tuned. A `guest` goes when it has what it wanted: it leaves turns that others queue
+    meanwhile to them."""
     home = home or home_path(environ)
 
     worlds: list[LocalWorld] = []
@@ -68,6 +70,7 @@ def make_host(
         transport={**about_transport(limits, framing), "kind": transport},
         tasks=tasks,
         observe=make_observe(config, lambda text: worlds[0].hide(text)),
+        guest=guest,
     )
 
 

@@ -100,7 +100,9 @@ async def _open(
         config = _config(variables, settings or {})
     except Refused as refused:
         raise HamesError(refused.kind, HAMES_ERROR, refused.message, refused.data()) from refused
-    return MemoryServer(lambda tasks: make_host(config, variables, tasks, transport="memory", framing="line"))
+    return MemoryServer(
+        lambda tasks: make_host(config, variables, tasks, transport="memory", framing="line", guest=True)
+    )
 
 
 def _config(environ: Mapping[str, str], settings: Mapping[str, Any]) -> Config:

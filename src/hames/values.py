@@ -62,6 +62,9 @@ def _path(value: str) -> None:
 def _url(value: str) -> None:
     if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
         raise ValueError(f"must be an http or https URL, not {value[:SHOWN_CHARS]!r}")
+    # It is shown, and stands in every session's route: no place for a password or a key.
+    if re.match(r"https?://[^/?#]*@", value) or "?" in value or "#" in value:
+        raise ValueError("must be a URL without user, query and fragment")
 
 
 def _command(value: str) -> None:

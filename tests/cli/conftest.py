@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli.command import SCRIPT, Cli
-from e2e.fixtures import fake, home, workspace
+from e2e.fixtures import fake, home, start, workspace
 
-__all__ = ["fake", "home", "workspace"]
+__all__ = ["fake", "home", "start", "workspace"]
 
 
 @pytest.fixture

@@ -136,3 +136,13 @@ def test_a_call_that_fails_is_told_with_its_tool_and_why(hames: Cli) -> None:
     assert "  bash: error (invalid_arguments): bash: command must be of the type string" in done.err
     assert re.search(r"^  read: error \(\w+\): ", done.err, re.MULTILINE)
     assert "Error (" not in done.err
+
+
+def test_where_commands_run_is_told_where_it_is_not_what_is_configured(hames: Cli) -> None:
+    new = hames("run", "--id", "s1", "say hi", env={"HAMES_SANDBOX": "local"})
+    again = hames("run", "--session", "s1", "say hi", env={"HAMES_SANDBOX": "contained"})
+    chosen = hames("run", "say hi", env={"HAMES_SANDBOX": "auto"})
+
+    assert "sandbox" not in new.err
+    assert "HAMES_SANDBOX (contained) does not change this session, whose commands run in local" in again.err
+    assert "sandbox auto: " in chosen.err

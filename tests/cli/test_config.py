@@ -83,6 +83,7 @@ def test_of_a_short_secret_nothing_is_shown(secret: str) -> None:
         (["set", "limits.steps", "0"], "must be from 1 to 10000"),
         (["set", "limits.steps", "many"], "must be an integer"),
         (["set", "providers.compatible.baseUrl", "ftp://x"], "must be an http or https URL"),
+        (["set", "providers.compatible.baseUrl", "http://me:word@x/v1"], "must be a URL without user"),
         (["set", "model"], "required: value"),
         (["set", "model", "opnai/gpt-5"], "There is no provider 'opnai'; did you mean `openai/gpt-5`?"),
         (["set", "sandbox", "jail"], "must be local or contained"),

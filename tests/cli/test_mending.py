@@ -223,6 +223,7 @@ BEYOND_REPAIR: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "another key": (lambda database: database.with_name("key").write_bytes(os.urandom(32)), "edited"),
     "an empty database": (lambda database: database.write_bytes(b""), "torn"),
     "no database": (lambda database: database.unlink(), "missing"),
+    "no key": (lambda database: database.with_name("key").unlink(), "missing"),
 }
 
 

@@ -159,7 +159,7 @@ async def local_client(
     client = client or LocalClient()
     failed: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        host = make_host(config, environ, tasks)
+        host = make_host(config, environ, tasks, guest=True)
         client.connection = Connection(host, client, tasks, name)
         host.connections.add(client.connection)
         info = {"name": name, "version": __version__}

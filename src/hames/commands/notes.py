@@ -1,4 +1,5 @@
-"""What a run says of what nobody typed: which model is taken where none is named, and which limits do not hold. Pure.
+"""What a run says of what nobody typed: which model is taken where none is named, where commands run, and which limits
+do not hold. Pure.
 
 Rule: of a key it is told that it is there, and for whom.
 """
@@ -43,6 +44,19 @@ def _with_key(name: str, config: Config) -> str:
         f"there is a key for {name}{origin}: `--model {name}/<model>` uses it, or `hames config set model "
         f"{name}/<model>`; `hames models {name}` lists what there is"
     )
+
+
+def sandbox_in_force(config: Config, backend: str, *, is_new: bool) -> list[str]:
+    """Where the session's commands run, if that is not what is configured by name."""
+    wanted = config.get("sandbox")
+    if wanted in (None, backend):
+        return []
+    if is_new:
+        return [f"sandbox {wanted}: {backend} is used" + (", which confines nothing" if backend == "local" else "")]
+    if wanted == "auto":
+        return []
+    origin = "HAMES_SANDBOX" if config.sources.get("sandbox") == "environment" else "sandbox of the file"
+    return [f"{origin} ({wanted}) does not change this session, whose commands run in {backend}: begin a new one"]
 
 
 def limits_that_do_not_hold(config: Config, session: Mapping[str, int], turn: Mapping[str, int]) -> list[str]:

@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from hames.commands.exits import FAILED, INTERRUPTED, TERMINATED, USAGE
 from hames.commands.local import CallFailed, LocalClient, local_client, message_of
-from hames.commands.notes import LIMIT_OPTIONS, limits_that_do_not_hold, unnamed_model
+from hames.commands.notes import LIMIT_OPTIONS, limits_that_do_not_hold, sandbox_in_force, unnamed_model
 from hames.commands.record import exit_code_of, failure_record, interrupted_record, print_record, turn_record
 from hames.commands.showing import Showing
 from hames.commands.streams import Streams
@@ -147,6 +147,9 @@ class _Run:
         answer = await (self._made() if wish.session_id is None else self._resumed(wish.session_id))
         session: Mapping[str, Any] = answer["session"]
         self._showing.note(_about(session))
+        backend = answer["snapshot"]["sandbox"]["backend"]
+        for note in sandbox_in_force(self._config, backend, is_new=wish.session_id is None):
+            self._streams.note(note)
         if wish.session_id is not None:
             for note in limits_that_do_not_hold(self._config, answer["snapshot"]["limits"], wish.limits):
                 self._streams.note(note)

@@ -7,6 +7,7 @@ Rule 3: the world is held against a session's snapshot before its first attempt 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -60,7 +61,13 @@ class Service:
     """Every session that this process has to do with."""
 
     def __init__(
-        self, store: Store, world: World, tasks: TaskGroup, report: Callable[[str, BaseException], None] = no_report
+        self,
+        store: Store,
+        world: World,
+        tasks: TaskGroup,
+        report: Callable[[str, BaseException], None] = no_report,
+        *,
+        guest: bool = False,
     ) -> None:
         self.store = store
         self.world = world
@@ -69,6 +76,8 @@ class Service:
         self.owner_listeners: set[Callable[[str, Owner | None], None]] = set()
         self._tasks = tasks
         self._report = report
+        self._guest = guest
+        self._own_turns: defaultdict[str, set[str]] = defaultdict(set)
         self._opening: anyio.Event | None = None
         self._open_failure: HamesError | None = None
         self._workers: dict[str, Worker] = {}
@@ -215,6 +224,8 @@ class Service:
             raise worker.failure
         store = await self.opened()
         await store.room()
+        if self._guest:
+            self._own_turns[session_id].add(command.turn_id)
         pending = store.commit(session_id, command)
         if worker is not None:
             worker.start_soon(pending)
@@ -337,9 +348,11 @@ class Service:
     async def attach(self, session_id: str, *, recover: Literal["continue", "fail"] = "continue") -> None:
         """Run the session's turns here whenever its lease can be had."""
         worker = self._workers.get(session_id)
-        if worker is not None and not worker.done.is_set() and not worker.settle_only:
+        if worker is not None and not worker.done.is_set() and not worker.settle_only and not worker.left:
             return
         await self._settled_by(worker)
+        if self._workers.get(session_id) is not worker:
+            return  # somebody else was quicker
         self._start_worker(session_id, recover=recover, settle_only=False)
 
     async def settle_unowned(self, session_id: str) -> None:
@@ -373,6 +386,7 @@ class Service:
             on_owner=tell,
             report=self._report,
             settle_only=settle_only,
+            own_turns=self._own_turns[session_id] if self._guest else None,
         )
         worker.recover = recover
         self._workers[session_id] = worker

@@ -68,10 +68,15 @@ class Worker:
         on_owner: Callable[[Owner | None], None],
         report: Callable[[str, BaseException], None],
         settle_only: bool = False,
+        own_turns: set[str] | None = None,
     ) -> None:
         self.session_id = session_id
         self.recover: Literal["continue", "fail"] = "continue"
         self.settle_only = settle_only
+        self.own_turns = own_turns
+        """The turns that this process runs, and whoever adds to them; None: all. Others are left to who queued them."""
+        self.left = False
+        """It has left the session, which has only turns of others."""
         self.failure: HamesError | None = None
         self.done = anyio.Event()
         self._store = store
@@ -122,7 +127,7 @@ class Worker:
     async def _leave(self) -> None:
         await self._processes.end("owner_left")
         await self._close_sandbox()
-        if self.failure is not None or self.settle_only:
+        if self.failure is not None or self.settle_only or self.left:
             # Who cannot or may not serve a session does not keep others from it.
             with suppress(HamesError):
                 await self._store.release(self.session_id)
@@ -262,6 +267,9 @@ class Worker:
         loaded = await self._store.load(self.session_id)
         await self._processes.recover(lease.fence, loaded.state)
         await self._recover(lease, loaded)
+        if self.own_turns is not None:
+            # What was queued before nobody else may run.
+            self.own_turns.update(loaded.state.queue)
         while not self.settle_only and (self._pending is not None or not self._stopping):
             state, _ = await standing(self._store, self.session_id)
             pending = self._pending
@@ -274,6 +282,9 @@ class Worker:
                     self._idle = self._watching = None
                 continue
             self._pending = None
+            if pending is None and self._is_of_others(state):
+                self.left = self._stopping = True
+                break
             if pending is None:
                 await self._log.catch_up(state)
                 if self._stopping:
@@ -287,6 +298,12 @@ class Worker:
             await self._log.take(committed)
             if committed.events:
                 await self._run(lease, loaded, committed.state)
+
+    def _is_of_others(self, state: State) -> bool:
+        """Nothing that is queued is ours, and nothing of ours would end with us."""
+        if self.own_turns is None or self._processes.busy:
+            return False
+        return self.own_turns.isdisjoint(state.queue)
 
     def _start(self, lease: Lease, loaded: Loaded, left: Left | None = None) -> StartTurn:
         return StartTurn(

@@ -41,6 +41,7 @@ class Host:
         transport: Mapping[str, Any],
         tasks: TaskGroup,
         observe: Callable[[Store, Host], Observer] | None = None,
+        guest: bool = False,
     ) -> None:
         self.principal = principal
         self.limits = limits
@@ -56,6 +57,7 @@ class Host:
         self.tasks = tasks
         self._service: Service | None = None
         self._observe = observe
+        self._guest = guest
         self._observer: Observer | None = None
 
     def warm_up(self) -> None:
@@ -83,7 +85,7 @@ class Host:
             from hames.engine.service import Service
 
             store, world = self._make()
-            self._service = Service(store, world, self.tasks, self.report)
+            self._service = Service(store, world, self.tasks, self.report, guest=self._guest)
             self._service.owner_listeners.add(self._tell_owner)
             if self._observe is not None:
                 self._observer = self._observe(store, self)

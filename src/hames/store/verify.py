@@ -187,6 +187,7 @@ class _Verifier:
         except HarnessFault as fault:
             self._found.part("key")
             self._found.add("missing", f"{fault.details['why']}; without it no session proves itself")
+            self._found.leave()
             return None
 
     def _settings(self, connection: apsw.Connection, seen: tuple[str, int] | None) -> bool:

@@ -172,13 +172,17 @@ class HamesClient:
         cwd: str | None = None,
         model: str | None = None,
         mode: Literal["default", "strict"] | None = None,
+        sandbox: str | None = None,
+        network: Literal["general", "disabled"] | None = None,
+        tools: Sequence[str] | None = None,
         limits: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
         instructions: str | None = None,
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         attribution: Mapping[str, str] | None = None,
     ) -> Session:
-        """Make a session bound to a directory, given by its absolute path."""
+        """Make a session bound to a directory, given by its absolute path; the rest is as in `session/create`."""
         params = given(
             workspace=str(workspace),
             sessionId=session_id,
@@ -186,7 +190,11 @@ class HamesClient:
             cwd=cwd,
             model=model,
             mode=mode,
+            sandbox=sandbox,
+            network=network,
+            tools=None if tools is None else list(tools),
             limits=limits,
+            context=context,
             instructions=instructions,
             title=title,
             metadata=metadata,
