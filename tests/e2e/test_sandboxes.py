@@ -41,7 +41,7 @@ def test_a_session_under_landlock_runs_its_commands_restricted_or_is_refused(
     server = start()
     answer = server.ask("session/create", workspace=str(workspace), sandbox="landlock", network=network)
     if "error" in answer:
-        assert landlock.abi() < 3 or (network == "disabled" and not landlock.can_cut_off())
+        assert landlock.abi() < 3 or (network == "disabled" and not landlock.can_filter())
         assert answer["error"]["data"]["kind"] == "containment_unavailable"
         assert answer["error"]["data"]["details"]["missing"]
         assert fake.requests == []

@@ -34,7 +34,7 @@ class Confined:
         """Whether this machine has no such sandbox, so that it must be refused."""
         if backend == "landlock":
             # The third version came with the right to cut a file.
-            return landlock.abi() < 3 or (network == "disabled" and not landlock.can_cut_off())
+            return landlock.abi() < 3 or (network == "disabled" and not landlock.can_filter())
         return backend == "contained" and self._sandboxes.choose({"sandbox": "auto"})["backend"] != "contained"
 
     async def open(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -108,3 +109,23 @@ def test_what_is_not_there_is_not_found_and_a_session_is_forgotten_whole(tmp_pat
 
     assert outputs.find("s", "p") is None
     assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_that_takes_no_more_never_moves_the_end_back(tmp_path: Path) -> None:
+    outputs = OutputFiles(tmp_path, 4_000)
+    output = outputs.make("s", "p")
+    told = 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        for most_bytes in (2_000, 300, 0, 0, 2_000):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+            for _ in range(5):
+                output.write(b"x" * 700)
+                reader = outputs.find("s", "p")
+                assert isinstance(reader, OutputFile)
+                assert reader.total_bytes >= told
+                told = reader.total_bytes
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert output.total_bytes == told == 5 * 5 * 700

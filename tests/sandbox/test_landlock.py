@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -237,19 +238,68 @@ def test_a_workspace_is_exposed_by_a_secret_within_it(tmp_path: Path) -> None:
     assert exposed(tmp_path / "work", [tmp_path / "store"]) is None
 
 
-@pytest.mark.parametrize("machine", landlock.SOCKET_CALLS.values())
-def test_the_filter_of_calls_refuses_sockets_rings_and_other_kinds_of_programs(machine: tuple[int, int]) -> None:
-    name, socket_call = machine
-    program = [(int.from_bytes(one[:2], sys.byteorder), one[2], one[3], one[4:]) for one in landlock._filter(*machine)]
+@pytest.fixture
+def victim() -> Iterator[subprocess.Popen[bytes]]:
+    """A process beside the sandbox, of the same user."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
 
-    def answer(architecture: int, call: int) -> int:
+
+@anyio_test
+async def test_no_limit_of_another_process_can_be_set_or_it_is_refused(
+    confined: Confined, victim: subprocess.Popen[bytes]
+) -> None:
+    code = f"import resource; resource.prlimit({victim.pid}, resource.RLIMIT_CPU, (0, 0))"
+    own = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); print(1)"
+    for network in ("general", "disabled"):
+        script = f"{PYTHON} -I -S -c '{code}' 2>&1 | tail -1; {PYTHON} -I -S -c '{own}'"
+        output = await shell(confined, script, network=network)
+
+        assert output is None or (b"PermissionError" in output and output.endswith(b"\n1\n"))
+    assert victim.poll() is None
+
+
+@anyio_test
+async def test_no_terminal_of_others_is_reached_or_it_is_refused(confined: Confined) -> None:
+    ours, theirs = os.openpty()
+    try:
+        output = await shell(confined, f"(echo x >{os.ttyname(theirs)}) 2>&1; (head -c1 {os.ttyname(theirs)}) 2>&1")
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert output is None or output.count(b"Permission denied") == 2
+
+
+def test_what_is_hidden_is_so_with_all_that_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "hidden/store").mkdir(parents=True)
+    (tmp_path / "hidden/other").mkdir()
+    (tmp_path / "seen").mkdir()
+    hidden = [os.path.realpath(tmp_path / name) for name in ("hidden", "hidden/store")]
+
+    seen = [path for _, path in readable(hidden) if path.startswith(os.path.realpath(tmp_path))]
+
+    assert seen == [os.path.realpath(tmp_path / "seen")]
+
+
+@pytest.mark.parametrize("network", [True, False])
+@pytest.mark.parametrize("machine", landlock.CALLS.values())
+def test_the_filter_of_calls_refuses_what_it_should_and_nothing_else(
+    machine: tuple[int, int, int], network: bool
+) -> None:
+    name, socket_call, limit_call = machine
+    instructions = landlock._filter(*machine, network=network)
+    program = [(int.from_bytes(one[:2], sys.byteorder), one[2], one[3], one[4:]) for one in instructions]
+
+    def answer(architecture: int, call: int, first: int = 0) -> int:
         at, value = 0, 0
         while True:
             code, if_true, if_false, operand = program[at]
             number = int.from_bytes(operand, sys.byteorder)
             match code:
                 case 0x20:
-                    value = architecture if number == 4 else call
+                    value = {0: call, 4: architecture, 16: first}[number]
                     at += 1
                 case 0x15:
                     at += 1 + (if_true if value == number else if_false)
@@ -258,8 +308,11 @@ def test_the_filter_of_calls_refuses_sockets_rings_and_other_kinds_of_programs(m
                 case _:
                     return number
 
-    assert answer(name, socket_call) != answer(name, 0) == 0x7FFF0000
-    assert answer(name, 425) == answer(name, socket_call) == answer(name, landlock.X32) == answer(1, 0)
+    allow, refuse = answer(name, 0), answer(1, 0)
+    assert (allow, refuse >> 16) == (0x7FFF0000, 5)
+    assert {answer(name, call) for call in (425, socket_call)} == {allow if network else refuse}
+    assert answer(name, landlock.X32) == refuse
+    assert [answer(name, limit_call, pid) for pid in (0, 1, 2**22)] == [allow, refuse, refuse]
 
 
 def test_without_a_kernel_that_has_it_the_version_is_zero() -> None:

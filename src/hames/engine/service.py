@@ -294,7 +294,9 @@ class Service:
             if committed.state.status == "closed":
                 break
             await self.settle_unowned(session_id)
-            await self.store.changed(session_id, committed.state.seq)
+            # Who runs it may fall silent meanwhile, and nothing in the log tells of that.
+            with anyio.move_on_after(OWNER_CHECK_S):
+                await self.store.changed(session_id, committed.state.seq)
         worker = self._workers.pop(session_id, None)
         if worker is not None:
             worker.stop()
@@ -361,7 +363,8 @@ class Service:
         if worker is not None and not worker.done.is_set():
             return
         owner = await self.store.owner(session_id)
-        if owner is None or owner.mine or not owner.alive:
+        # One that is silent for longer than its lease is as good as gone: its commands are ended first.
+        if owner is None or owner.mine or not owner.alive or owner.stale:
             self._start_worker(session_id, recover="continue", settle_only=True)
 
     async def _settled_by(self, worker: Worker | None) -> None:

@@ -224,6 +224,8 @@ class Worker:
             claimed = await self._store.claim(self.session_id)
             if isinstance(claimed, Lease):
                 return claimed
+            if self._stopping:
+                self._scope.cancel()
             with self._rest("idle"):
                 return await self._claimed()
         finally:
@@ -273,6 +275,9 @@ class Worker:
         while not self.settle_only and (self._pending is not None or not self._stopping):
             state, _ = await standing(self._store, self.session_id)
             pending = self._pending
+            if self._stopping and pending is None:
+                # It came while the state was asked for, when nothing rested that it could have ended.
+                break
             if pending is None and not _startable(state):
                 self._idle = lambda: self._store.commit(self.session_id, self._start(lease, loaded))
                 try:

@@ -135,11 +135,12 @@ class OutputFile:
         return True
 
     def _begin_anew(self) -> None:
-        """Nothing that is there counts: the disk did not take what follows it."""
+        """The disk did not take what follows: what is there counts no more, and gives its room. The newest stays, for
+        it says how far the output was told to be: no cursor goes back."""
         self._close()
         with suppress(OSError):
-            for name in filter(str.isdigit, os.listdir(self._place)):
-                self._remove(int(name))
+            for begins in sorted(map(int, filter(str.isdigit, os.listdir(self._place))))[:-1]:
+                self._remove(begins)
 
     def _remove(self, begins: int) -> None:
         with suppress(OSError):

@@ -45,8 +45,8 @@ READ = EXECUTE | READ_FILE | READ_DIR
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | IOCTL_DEV
 """What a rule on something that is no directory may allow."""
 
-SOCKET_CALLS = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
-"""The kernel's name of the machine (linux/audit.h) and the number of `socket` there."""
+CALLS = {"x86_64": (0xC000003E, 41, 302), "aarch64": (0xC00000B7, 198, 261)}
+"""The kernel's name of the machine (linux/audit.h), and the numbers of `socket` and `prlimit64` there."""
 
 IO_URING_SETUP = 425
 """Makes a ring through which a socket can be asked for as well."""
@@ -62,9 +62,9 @@ def abi() -> int:
     return 0
 
 
-def can_cut_off() -> bool:
-    """Whether `restrict` can take the network away on this machine."""
-    return os.uname().machine in SOCKET_CALLS
+def can_filter() -> bool:
+    """Whether `restrict` can refuse system calls on this machine: sockets, and limits of other processes."""
+    return os.uname().machine in CALLS
 
 
 class Ruleset:
@@ -99,6 +99,7 @@ class Ruleset:
 
 def restrict(rules: int, *, network: bool) -> None:
     """Restrict the calling process to `rules`. It has no capability afterwards, and without `network` gets no socket.
+    Where calls can be refused, it sets no limits of other processes, which could end them.
 
     Raises:
         OSError: this kernel cannot do it.
@@ -106,8 +107,11 @@ def restrict(rules: int, *, network: bool) -> None:
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _syscall(SYS_RESTRICT_SELF, rules, 0)
     _drop_capabilities()
-    if not network:
-        _refuse_sockets()
+    machine = CALLS.get(os.uname().machine)
+    if machine is not None:
+        _refuse_calls(b"".join(_filter(*machine, network=network)))
+    elif not network:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
 
 def _rights(word: str) -> int:
@@ -155,29 +159,30 @@ def _drop_capabilities() -> None:
         raise _error()
 
 
-def _refuse_sockets() -> None:
-    """No socket of any kind from here on: Landlock itself knows those of TCP alone."""
+def _refuse_calls(program: bytes) -> None:
+    """Have the kernel look at every system call from here on: Landlock itself knows sockets of TCP alone."""
     import ctypes
 
-    machine = SOCKET_CALLS.get(os.uname().machine)
-    if machine is None:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-    program = b"".join(_filter(*machine))
     instructions = ctypes.create_string_buffer(program)
     header = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions)))
     _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(header))
 
 
-def _filter(machine: int, socket_call: int) -> Iterator[bytes]:
-    """A filter of system calls (seccomp(2)): load, compare and jump, return, as the kernel reads them."""
+def _filter(machine: int, socket_call: int, limit_call: int, *, network: bool) -> Iterator[bytes]:
+    """A filter of system calls (seccomp(2)): load, compare and jump, return, as the kernel reads them. It ends with
+    `refuse`, then `allow`; a jump says how many instructions it leaves out."""
     load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
     refuse, allow = 0x00050000 | errno.EACCES, 0x7FFF0000
+    refused = () if network else (socket_call, IO_URING_SETUP)
     yield _instruction(load, 0, 0, 4)
-    yield _instruction(equal, 0, 4, machine)
+    yield _instruction(equal, 0, 5 + len(refused), machine)
     yield _instruction(load, 0, 0, 0)
-    yield _instruction(at_least, 2, 0, X32)
-    yield _instruction(equal, 1, 0, socket_call)
-    yield _instruction(equal, 0, 1, IO_URING_SETUP)
+    yield _instruction(at_least, 3 + len(refused), 0, X32)
+    for left, call in zip(range(len(refused), 0, -1), refused, strict=True):
+        yield _instruction(equal, 2 + left, 0, call)
+    yield _instruction(equal, 0, 3, limit_call)
+    yield _instruction(load, 0, 0, 16)
+    yield _instruction(equal, 1, 0, 0)
     yield _instruction(give, 0, 0, refuse)
     yield _instruction(give, 0, 0, allow)
 

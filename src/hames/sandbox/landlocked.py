@@ -35,7 +35,7 @@ CLAIMS: Mapping[str, str] = {
     "net.disabled": "yes",
     "net.destinations": "no",
     "host.process_hidden": "no",
-    "host.signal_safe": "yes",
+    "host.signal_safe": "yes" if landlock.can_filter() else "no",
     "host.secrets_safe": "partial",
     "limits.memory": "yes",
     "limits.pids": "yes",
@@ -50,8 +50,8 @@ changed by who owns them. Secrets are safe in part: a service that listens on a 
 NEEDED = ("fs.write_confined", "fs.read_confined", "host.secrets_safe")
 """Without these it is not to be had; the others depend on the version of Landlock, and the snapshot says what holds."""
 
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
-"""Of `/dev`: what programs cannot do without, and nobody's data."""
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+"""Of `/dev`: what programs cannot do without, and nobody's data. The terminals of other programs are not among it."""
 
 
 class LandlockSandbox(LocalSandbox):
@@ -160,9 +160,12 @@ def readable(hidden: Sequence[str]) -> Iterator[tuple[str, str]]:
         directory = todo.pop()
         for name in _names(directory):
             path = os.path.join(directory, name)
+            # What is hidden is so with all that is in it, whatever else of it is named.
+            if path in hidden:
+                continue
             if path in leading:
                 todo.append(path)
-            elif path not in hidden:
+            else:
                 yield "read", path
     for path in (RESOLVER, SYSTEM):
         if os.path.exists(path):

@@ -30,11 +30,13 @@ import os
 import select
 import signal
 import socket
+import struct
 import time
 from contextlib import suppress
 
 from hames.sandbox import groups
 from hames.sandbox.groups import Place
+from hames.sandbox.hunt import ancestors
 from hames.sandbox.launch import IGNORED
 from hames.sandbox.supervisor import NOT_REAPED, Supervisor
 from hames.sandbox.tree import (
@@ -267,7 +269,9 @@ class Reaper:
         except OSError:
             return
         caller.setblocking(False)
-        if len(self.callers) >= MAX_CONNECTIONS:
+        peer, _, _ = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        # What asks to end commands is a server, never a command: all that those start is below this process.
+        if len(self.callers) >= MAX_CONNECTIONS or os.getpid() in ancestors(peer):
             caller.close()
             return
         self.callers[caller.fileno()] = (caller, b"")
