@@ -16,6 +16,7 @@ from hames.sandbox import landlock, landlocked
 from hames.sandbox.landlock import Ruleset
 from hames.sandbox.landlocked import LandlockSandbox, exposed, leading_to, readable
 from hames.sandbox.process import ReaperProcesses
+from hames.sandbox.shield import PRIVATE
 from hames.sandboxes import Sandboxes
 from sandbox.confined import BOUNDS, Confined
 
@@ -153,7 +154,9 @@ async def test_a_secret_that_comes_later_is_masked_for_the_next_command_or_it_is
         home.rmdir()
 
     assert b"password" not in result.output
-    assert b"other\n" in result.output
+    # A checkout may itself lie where scratch space of others is masked.
+    is_masked = any(f"{home}/".startswith(f"{os.path.realpath(path)}/") for path in PRIVATE)
+    assert (b"other\n" in result.output) == (not is_masked)
 
 
 @pytest.mark.parametrize("inner", ["state", "a/b/state"])
