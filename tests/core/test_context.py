@@ -423,3 +423,17 @@ def test_what_the_model_is_told_of_a_loop_is_no_word_of_a_person() -> None:
     story.tell("loop.detected", period=1, repeats=3)
 
     assert [group.is_said for group in story.conversation.groups()] == [True, False]
+
+
+def test_steers_that_are_delivered_at_once_are_one_group() -> None:
+    story = Story()
+    story.start("t1", "Work.")
+    story.step("Well.")
+    for steer in ("s1", "s2"):
+        story.tell("turn.steered", steerId=steer, input=slots(f"Mind {steer}."))
+
+    story.tell("steer.delivered", steerIds=["s1", "s2"], step=2)
+
+    [_, _, steers] = story.conversation.groups()
+    assert [message.text for message in steers.messages] == ["Mind s1.", "Mind s2."]
+    assert steers.from_seq == story.seq - 2

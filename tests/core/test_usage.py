@@ -175,3 +175,11 @@ def test_the_size_of_a_request_is_told_in_the_way_of_its_provider(
     counters: Mapping[str, int], expected: int | None
 ) -> None:
     assert input_tokens(counters) == expected
+
+
+def test_a_name_that_comes_when_the_sum_is_full_is_in_none() -> None:
+    names = [f"n{n}" for n in range(COUNTERS_NAMED + 1)]
+
+    counters = summed({"counters": dict.fromkeys(names, 1)}, {"counters": {names[0]: 2, names[-1]: 2}}).counters
+
+    assert counters == {**dict.fromkeys(names[:-1], 1), names[0]: 3}
