@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from crash.whole import whole_events
-from e2e.driver import TIMEOUT_S, Server, said
+from e2e.driver import TIMEOUT_S, Frame, Server, said
 from engine.rules import TERMINALS, check_log
 
 
@@ -72,7 +72,13 @@ class Ledger:
     def _replayed(self, server: Server, session_id: str, head: int) -> list[dict[str, Any]]:
         start = len(server.frames)
         server.call("events/subscribe", sessionId=session_id, deltas=False)
-        server.wait_for(lambda f: f.event is not None and f.event["seq"] >= head, start=start, what=f"event {head}")
+
+        def is_head(frame: Frame) -> bool:
+            # Of this session: others may still go on, and are told too.
+            event = frame.event
+            return event is not None and event["sessionId"] == session_id and event["seq"] >= head
+
+        server.wait_for(is_head, start=start, what=f"event {head} of {session_id}")
         digest = blake2b(b"hames-log-1\0" + session_id.encode(), digest_size=32).digest()
         log: list[dict[str, Any]] = []
         known = self.events.get(session_id, {})
