@@ -13,7 +13,8 @@ from hashlib import blake2b
 from typing import Any
 
 from crash.whole import whole_events
-from e2e.driver import TIMEOUT_S, Frame, Server, said
+from e2e.checks import Frame
+from e2e.driver import TIMEOUT_S, Server, said
 from engine.rules import TERMINALS, check_log
 
 
